@@ -32,6 +32,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.finalizers import FinalizerRule
 from gracectl.policy.owners import ManagedNodes
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Component
@@ -48,13 +49,14 @@ SHUTDOWN_SECONDS: Final = 10.0
 
 
 class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies of the admission server. `client` writes as any replica, `leading` only as the leader; `managed`:
-    of managed nodes; `is_urgent`: whether the machine of a node goes anyway."""
+    """Dependencies of the admission server. `client` writes as any replica, `leading` only as the leader; `is_urgent`:
+    whether the machine of a node goes anyway."""
 
     client: KubeClient
     leading: KubeClient
     admitter: Admitter
     managed: ManagedNodes
+    finalizer: Callable[[], FinalizerRule]
     clock: Clock
     is_urgent: Callable[[Node], bool] = lambda node: False
 
@@ -68,7 +70,7 @@ class Admission:
         self._admitter = admitter
         self._handlers = WebhookServer(
             {
-                NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed),
+                NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed, deps.finalizer),
                 NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced, deps.is_urgent),
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),

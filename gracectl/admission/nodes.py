@@ -21,6 +21,7 @@ from gracectl.model.times import parse_time
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.nodebudgets.admitter import Refusal, UnknownNode
+from gracectl.policy.finalizers import FinalizerRule
 from gracectl.policy.nodebudgets import is_available
 from gracectl.policy.owners import ManagedNodes
 
@@ -40,8 +41,9 @@ class NodeAdmitter(Protocol):
 class NodeFinalizerInjector:
     """Mutating webhook for created nodes: adds the finalizer."""
 
-    def __init__(self, managed: ManagedNodes) -> None:
+    def __init__(self, managed: ManagedNodes, finalizer: Callable[[], FinalizerRule] = FinalizerRule) -> None:
         self._managed = managed
+        self._finalizer = finalizer
 
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
@@ -54,10 +56,11 @@ class NodeFinalizerInjector:
         finalizers = meta.finalizers or ()
         taints = tuple(Taint(each.key) for each in (created.spec or _Spec()).taints or ())
         node = Node(name="", uid="", labels=meta.labels or {}, taints=taints)
-        if names.FINALIZER in finalizers or not self._managed.includes(node):
+        if any(each in names.FINALIZERS for each in finalizers) or not self._managed.includes(node):
             return reviews.AdmissionResponse(warnings=warnings)
         # The end of a list that is not there cannot be added to.
-        place, value = ("/-", names.FINALIZER) if finalizers else ("", [names.FINALIZER])
+        name = self._finalizer().name
+        place, value = ("/-", name) if finalizers else ("", [name])
         operation = {"op": "add", "path": f"/metadata/finalizers{place}", "value": value}
         return reviews.AdmissionResponse(patch=(operation,), warnings=warnings)
 

@@ -34,7 +34,7 @@ from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.drains import Dependencies
 from gracectl.controllers.interruption.recorder import Counts, Recorder
-from gracectl.controllers.karpenter import KarpenterWatch
+from gracectl.controllers.karpenter import KarpenterPresence
 from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
 from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, rights_for
@@ -51,8 +51,6 @@ from gracectl.kube.client.statistics import ClientStatistics
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder, EventStatistics, Subject
 from gracectl.kube.leader.election import (
-    PERMISSION_SECONDS,
-    SETTLING_SECONDS,
     Election,
     ElectionSettings,
     ElectionStatistics,
@@ -64,8 +62,8 @@ from gracectl.kube.metrics import (
 from gracectl.kube.rbac import READS, Permission, missing_permissions
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PODS
 from gracectl.kube.transport import Transport
-from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
+from gracectl.policy.finalizers import FinalizerRule, finalizer_rule
 from gracectl.policy.interruption import is_urgent
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
@@ -92,9 +90,6 @@ _READ_SECONDS = 10.0
 
 # `check` has shown that everything may be read: a later refusal is that of a server that has not read its roles yet.
 _CHECKED = ReflectorSettings(proven=True)
-
-# Without a Lease, a standby controller checks at this interval whether Karpenter is gone.
-_STANDBY_SECONDS = 2.0
 
 # A worker may have the same key for this long before the process counts as hung: longer than all timeouts and retries
 # against an unresponsive server.
@@ -173,7 +168,7 @@ class Controller:
         if isinstance(provider, UsesCluster):
             provider.use(self._client.fenced(fence))
             self._provider_rights = provider.rights()
-        self._karpenter = self._make_karpenter_watch(rng)
+        self._karpenter = KarpenterPresence(self._client, clock, lambda: self._manager.look_at_finalizers())
         self._election = self._make_election(rng)
         program = Program(
             clients=(self._client, self._deleting),
@@ -202,6 +197,7 @@ class Controller:
             interruptions=self._interruptions,
             component_status=self.process.components,
             spans=spans,
+            finalizer=self._finalizer,
             led_until=lambda: None if self._election is None else self._election.led_until,
             rng=rng,
         )
@@ -212,9 +208,9 @@ class Controller:
         self._clocks = ClockReporter(clock, self._recorder, self.process.skew_statistics, self._disputed_subjects)
 
     async def check(self) -> str:
-        """Check the server, the permissions, and that no Karpenter leads; returns the server's version.
+        """Check the server and the permissions, and look for Karpenter; returns the server's version.
 
-        Raises ApiError, MissingPermissions, or LiveKarpenter.
+        Raises ApiError or MissingPermissions.
         """
         client = KubeClient(self._transport, self._clock, settings=INTERACTIVE)
         version = await client.server_version()
@@ -226,8 +222,8 @@ class Controller:
             rights = tuple(right for right in rights if right.verb in READS)
         if missing := await missing_permissions(client, rights):
             raise MissingPermissions(missing)
-        # Last, because freshness is judged by the server's clock, known from its responses by now.
-        await self._karpenter.refuse()
+        with suppress(ApiError):  # asked again while it runs
+            await self._karpenter.look()
         return version
 
     async def run(self, stop: anyio.Event) -> None:
@@ -241,7 +237,7 @@ class Controller:
             components |= self._admission.components if self._admission else {}
             components |= {f"interruptions by {each.name}": each.serve for each in self._serving}
             components |= {"events": self._recorder.run, "leader election": self._lead}
-            components["clocks"] = self._clocks.run
+            components |= {"clocks": self._clocks.run, "karpenter": self._karpenter.run}
             components["write limit"] = self._limit_writes  # last, and so the first to be stopped
             await run_components(components, stop, status=self.process.components)
         finally:
@@ -258,40 +254,8 @@ class Controller:
         if self._election is not None:
             await self._election.run(self._run_manager)
         else:
-            await self._lead_without_lease()
-
-    async def _lead_without_lease(self) -> None:
-        """Run the manager at all times, except while a Karpenter leads."""
-        while True:
             self._fence.open()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._run_manager)
-                await self._until_may_lead(False, PERMISSION_SECONDS)
-                self._fence.shut()
-                with anyio.move_on_after(SETTLING_SECONDS):
-                    await self._fence.empty()
-                group.cancel_scope.cancel()
-            self._fence.close()
-            await self._until_may_lead(True, _STANDBY_SECONDS)
-
-    async def _until_may_lead(self, wanted: bool, seconds: float) -> None:
-        """Wait until `_may_lead` is `wanted`, checked at this interval. A failed check counts as no result."""
-        while True:
-            await self._clock.sleep(seconds)
-            with suppress(ApiError):
-                if await self._may_lead() is wanted:
-                    return
-
-    async def _may_lead(self) -> bool:
-        """Whether no Karpenter leads; one that starts to lead meanwhile is reported by Events. Raises ApiError."""
-        is_clear = await self._karpenter.is_clear()
-        if not is_clear and self._is_leading and (rival := self._karpenter.rival):
-            message = f"{rival.message}; gracectl is on standby; {rival.remedy}"
-            subjects = [Subject(LEASES.api_version, LEASES.kind, *rival.lease, rival.uid)]
-            subjects += [Subject(NODES.api_version, NODES.kind, "", each.name, each.uid) for each in self.under_way()]
-            for subject in subjects:
-                self._recorder.record(subject, EventReason.KARPENTER_LEADS, message, "Warning")
-        return is_clear
+            await self._run_manager()
 
     async def _run_manager(self) -> None:
         """Run the manager until cancelled."""
@@ -388,14 +352,11 @@ class Controller:
             renew_deadline=wanted.renew_deadline_seconds,
             retry_period=wanted.retry_period_seconds,
         )
-        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._may_lead, rng=rng)
+        return Election(self._transport, self._clock, self._fence, settings, rng=rng)
 
-    def _make_karpenter_watch(self, rng: random.Random) -> KarpenterWatch:
-        """Watch for a leading Karpenter, in the configured namespaces."""
-        wanted, namespace = self._settings.leader_election, self._lease_namespace
-        client = KubeClient(self._transport, self._clock, settings=INTERACTIVE, rng=rng)
-        namespaces = (*self._settings.karpenter.namespaces, namespace)
-        return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
+    def _finalizer(self) -> FinalizerRule:
+        """The finalizer that holds our nodes and claims now."""
+        return finalizer_rule(self._dependencies.termination.finalizer, has_karpenter=self._karpenter.is_installed)
 
     def _make_admission(self) -> Admission:
         """The admission server."""
@@ -404,6 +365,7 @@ class Controller:
             leading=self._dependencies.client,
             admitter=self._admitter,
             managed=self._dependencies.termination.managed,
+            finalizer=self._finalizer,
             clock=self._clock,
             is_urgent=lambda node: is_urgent(
                 node, self._clock.now(), self._dependencies.termination.policy.lead_seconds
@@ -487,9 +449,8 @@ class Controller:
             yield self._admission.readiness()
         if self._is_dry_run:
             yield Check("dry run", True, "observes only: nothing is written")
-        if rival := self._karpenter.rival:
-            # Always ok: a restart would not help.
-            yield Check("karpenter", True, f"{rival.message}; on standby")
+        if self._karpenter.is_installed:
+            yield Check("karpenter", True, f"installed: its nodes are left to it; ours have {self._finalizer().name}")
 
     def statistics(self) -> ControllerStatistics:
         """Statistics of every component."""

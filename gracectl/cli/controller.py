@@ -38,7 +38,7 @@ def controller(target: ClusterTarget, *, dry_run: bool) -> None:
     """Watch a cluster and terminate its deleted nodes gracefully.
 
     Runs until SIGTERM or SIGINT: finishes the writes in progress and exits with 0. A second signal stops it
-    immediately. It does not start where a live Karpenter leads: both own the same finalizer.
+    immediately. Nodes and node claims of Karpenter are left to it.
     """
     with reporting_errors():
         settings = target.settings()

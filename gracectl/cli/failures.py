@@ -1,7 +1,7 @@
 """Failures of commands: one message on stderr, and an exit code that scripts can rely on.
 
-0: done. 1: gracectl itself failed. 2: bad usage or configuration, or a live Karpenter on the cluster; nothing was
-changed. 3: the cluster refused, could not be reached or failed. 4: the timeout has expired; a leader continues.
+0: done. 1: gracectl itself failed. 2: bad usage or configuration; nothing was changed. 3: the cluster refused, could
+not be reached or failed. 4: the timeout has expired; a leader continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import anyio
 
 from gracectl.cli.output import echo, program
 from gracectl.config import ConfigError
-from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.auth.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, RequestTimeout, Unreachable
@@ -56,7 +55,7 @@ def interruptible(message: Callable[[], str] = lambda: "interrupted") -> Iterato
 def _explained(error: Exception) -> tuple[str, int] | None:
     """The message and the exit code; None for an unexpected failure."""
     match error:
-        case ConfigError() | CredentialsError() | LiveKarpenter():
+        case ConfigError() | CredentialsError():
             return str(error), MISUSED
         case MissingPermissions(rights=rights):
             listed = "\n".join(f"  - {right}" for right in rights)

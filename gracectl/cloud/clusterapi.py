@@ -208,7 +208,7 @@ class ClusterApiProvider:
 
 
 _NODES: Final = NODES.read_by(decode_membership)
-_MANUALLY: Final = f"if its instance is certainly gone, remove the finalizer {names.FINALIZER} from the node"
+_MANUALLY: Final = f"if its instance is certainly gone, remove the {names.OUR_FINALIZER} from the node"
 # Number of ended Machines that are remembered: more than can be active.
 _REMEMBERED: Final = 10_000
 

@@ -27,8 +27,8 @@ CONTROLLER_SCOPE: Final = ReloadScope(live=RELOADABLE, ignored=("agent", "featur
 AGENT_SCOPE: Final = ReloadScope(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
     ignored=(
-        *("nodeSelector", "drain", "protection", "replaceFirst", "health", "voluntary", "interruption", "instance"),
-        *("provider", "leaderElection", "karpenter", "assist", "plan", "metrics.labels", "tracing", "admission"),
+        *("nodeSelector", "finalizer", "drain", "protection", "replaceFirst", "health", "voluntary", "interruption"),
+        *("instance", "provider", "leaderElection", "assist", "plan", "metrics.labels", "tracing", "admission"),
     ),
 )
 

@@ -10,7 +10,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
-from gracectl.controllers.settings import AssistSettings, InstanceSettings, KarpenterSettings, TerminationSettings
+from gracectl.controllers.settings import AssistSettings, InstanceSettings, TerminationSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.interruption.source import InterruptionSettings
 from gracectl.kube.leader.settings import LeaderElectionSettings
@@ -19,6 +19,7 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.eviction_queues import EvictionRate
+from gracectl.policy.finalizers import FinalizerSetting
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.owners import EVERY_NODE, ManagedNodes
 from gracectl.policy.settings import (
@@ -158,6 +159,8 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     """Name of the cluster in traces; "": `clusterName` of the provider's options, if they have one."""
     node_selector: NodeSelector | None = None
     """Managed nodes; omitted: all without the control-plane role."""
+    finalizer: FinalizerSetting = "auto"
+    """Holds nodes and claims; `auto`: `gracectl.io/termination` where Karpenter is installed."""
     node_groups: tuple[NodeGroupSettings, ...] = ()
     """Defaults for nodes without a value in their claim; the first match applies."""
     drain: DrainSettings = DrainSettings()
@@ -171,7 +174,6 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     provider: ProviderSettings = ProviderSettings()
     client: ClientSettings = ClientSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
-    karpenter: KarpenterSettings = KarpenterSettings()
     assist: AssistSettings = AssistSettings()
     plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
@@ -191,7 +193,9 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     @property
     def termination(self) -> TerminationSettings:
         """Settings of the controllers."""
-        joined = TerminationSettings(instance=self.instance, assist=self.assist, policy=self._policy())
+        joined = TerminationSettings(
+            finalizer=self.finalizer, instance=self.instance, assist=self.assist, policy=self._policy()
+        )
         if self.node_selector is None:
             return joined
         is_named = isinstance(self.node_selector, NamedNodes)

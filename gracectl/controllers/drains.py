@@ -37,6 +37,7 @@ from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.finalizers import FinalizerRule
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, RelayedClock
@@ -65,6 +66,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     component_status: ComponentStatus
     spans: SpanSink | None
     """Exporter of traces; None: tracing is off."""
+    finalizer: Callable[[], FinalizerRule] = FinalizerRule
+    """Returns the finalizer that holds our nodes and claims now."""
     led_until: Callable[[], float | None]
     """When the leader before has last renewed its lease (Unix seconds); None if unknown."""
     rng: random.Random
@@ -121,6 +124,7 @@ class NodeDrains:
             status_writes=self._status_writes,
             releases={},
             without_instance=WeakValueDictionary(),
+            finalizer=dependencies.finalizer,
             leaves_marks=manages is None,
         )
         self.backoff = partial(Backoff, rng=dependencies.rng)

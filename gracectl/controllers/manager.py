@@ -103,6 +103,10 @@ class ControllerManager:
             queues=self.queues(),
         )
 
+    def look_at_finalizers(self) -> None:
+        """Another finalizer holds our nodes and claims from now on."""
+        self._keeper.look_again()
+
     def clock_jumped(self) -> None:
         """The clock of the server has turned out to be another."""
         self._drains.clock.jumped()

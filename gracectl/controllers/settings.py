@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from gracectl.kube.leader.settings import Namespace
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
+from gracectl.policy.finalizers import FinalizerSetting
 from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.settings import PolicySettings
 
@@ -28,12 +28,6 @@ class InstanceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     retry_maximum_seconds: Seconds = 300.0
 
 
-class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Namespaces of Karpenter's Lease, in addition to our own. While it is fresh, gracectl does not act."""
-
-    namespaces: tuple[Namespace, ...] = ("kube-system", "karpenter")
-
-
 class AssistSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Other owners of drains whose pods gracectl evicts and deletes, as they would, but by watch (ADR 0077)."""
 
@@ -46,6 +40,7 @@ class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_un
     """Settings of node terminations."""
 
     managed: ManagedNodes = ManagedNodes(NOT_CONTROL_PLANE)
+    finalizer: FinalizerSetting = "auto"
     workers: Count = 100
     """Nodes that are reconciled concurrently; terminations in progress are not limited."""
     status_interval_seconds: Seconds = 10.0

@@ -32,6 +32,7 @@ from gracectl.policy.deadlines import (
     invalid_deadline,
     missing_deadline,
 )
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
 from gracectl.policy.maintenance import (
     drain_deadline,
@@ -268,18 +269,18 @@ def unmanaged_warning(
             return PlanWarning(WarningKind.NOT_MANAGED, f"not managed: {owner}", remedy=helps)
         message = "not managed: no nodeSelector match; gracectl does not drain it"
         return PlanWarning(WarningKind.NOT_MANAGED, message, remedy=remedy(WarningKind.NOT_MANAGED, node=node.name))
-    if names.FINALIZER in node.finalizers:
+    if has_finalizer(node):
         return None
     if node.deletion_timestamp is not None:
-        message = f"being deleted without the finalizer {names.FINALIZER}, which can no longer be added: not drained"
+        message = "being deleted without the finalizer of gracectl, which can no longer be added: not drained"
     elif for_maintenance:
         message = (
-            f"finalizer {names.FINALIZER} missing: it would not be drained; is `gracectl controller` running, and does "
+            "finalizer of gracectl missing: it would not be drained; is `gracectl controller` running, and does "
             "its nodeSelector match the node?"
         )
     else:
         message = (
-            f"finalizer {names.FINALIZER} missing: deleted now, it would disappear without a drain; is `gracectl "
+            "finalizer of gracectl missing: deleted now, it would disappear without a drain; is `gracectl "
             "controller` running, and does its nodeSelector match the node?"
         )
     return PlanWarning(WarningKind.FINALIZER_MISSING, message, remedy=remedy(WarningKind.FINALIZER_MISSING))

@@ -29,6 +29,7 @@ from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.disruption import explain_due
 from gracectl.policy.explain import listed, stuck_text, summarize
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     is_begun_by_another,
@@ -363,7 +364,7 @@ def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
 
 def _step(cluster: ClusterCache, settings: TerminationSettings, node: Node, decision: Plan | None) -> tuple[str, str]:
     """Current step of a node, and what it waits for."""
-    if node.deletion_timestamp is not None and names.FINALIZER not in node.finalizers:
+    if node.deletion_timestamp is not None and not has_finalizer(node):
         return "finalizer", f"other finalizers: {', '.join(node.finalizers)}"
     if not cluster.manages(settings.managed, node):
         owner = cluster.owner_of(node)

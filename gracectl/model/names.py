@@ -21,6 +21,11 @@ CLUSTER_API_GROUP: Final = "cluster.x-k8s.io"
 # -- finalizers ---------------------------------------------------------------------------------------
 FINALIZER: Final = "karpenter.sh/termination"
 """Holds Nodes and NodeClaims until the instance is gone; always removed last."""
+OWN_FINALIZER: Final = "gracectl.io/termination"
+"""The same, where Karpenter is installed."""
+FINALIZERS: Final = (FINALIZER, OWN_FINALIZER)
+OUR_FINALIZER: Final = f"finalizer of gracectl ({FINALIZER} or {OWN_FINALIZER})"
+"""The finalizer in messages about objects that may have either."""
 
 # -- annotations --------------------------------------------------------------------------------------
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -221,8 +226,6 @@ SETTINGS_KEY: Final = "config.yaml"
 """Key of the settings in the ConfigMap."""
 
 # -- other objects ------------------------------------------------------------------------------------
-KARPENTER_LEASE: Final = "karpenter-leader-election"
-"""Fresh: a live Karpenter owns the finalizer."""
 NEVER: Final = "Never"
 """NodeClaim spec.expireAfter of a claim that does not expire."""
 EVENT_COMPONENT: Final = "gracectl"
@@ -322,8 +325,6 @@ class EventReason(StrEnum):
     EVICTION_FAILED = "EvictionFailed"
     MULTIPLE_BUDGETS = "MultipleBudgets"
     """Pod: more than one budget selects it; the eviction API cannot serve that."""
-    KARPENTER_LEADS = "KarpenterLeads"
-    """Node, Lease: a Karpenter leads, so gracectl is on standby and leaves terminations in progress to it."""
     CLOCKS_DISAGREE = "ClocksDisagree"
     """Node, claim, Lease: clocks differ by more than can be corrected, so deadlines are paused."""
     # voluntary terminations

@@ -124,7 +124,7 @@ def finalizers(meta: wire.Meta) -> tuple[str, ...]:
     if len(found) <= MOST_ENTRIES and max(map(len, found), default=0) <= LONGEST_TEXT:
         return found
     return tuple(
-        cut(each) if place < MOST_ENTRIES else names.FINALIZER if each == names.FINALIZER else UNREAD
+        cut(each) if place < MOST_ENTRIES else each if each in names.FINALIZERS else UNREAD
         for place, each in enumerate(found)
     )
 

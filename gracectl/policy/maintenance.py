@@ -22,6 +22,7 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time, parse_time
 from gracectl.policy.cordon import KUBECTL_MARKS, Mark, marks_in
 from gracectl.policy.deadlines import Deadline, written_deadline
+from gracectl.policy.finalizers import has_finalizer
 
 
 def is_maintenance_requested(node: Node) -> bool:
@@ -57,7 +58,7 @@ def is_termination_begun(conditions: Iterable[Condition]) -> bool:
 def is_begun_by_another(node: Node) -> bool:
     """Whether a controller has begun the termination or the maintenance of a node that is not managed here."""
     if node.deletion_timestamp is not None:
-        return names.FINALIZER in node.finalizers and is_termination_begun(node.conditions)
+        return has_finalizer(node) and is_termination_begun(node.conditions)
     return is_maintenance_requested(node) and bool(recorded_marks(node))
 
 

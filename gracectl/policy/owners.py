@@ -2,7 +2,7 @@
 
 A node or claim of another owner is never ours: no finalizer, cordon, taint, condition or deletion. Karpenter's are
 known by what Karpenter itself goes by. Sources: Karpenter 1.15 `pkg/utils/node` (IsManaged), `pkg/apis/v1/labels.go`
-(NodeClassLabelKey), `pkg/controllers/nodeclaim/lifecycle/registration.go`; ADR 0076.
+(NodeClassLabelKey), `pkg/controllers/nodeclaim/lifecycle/registration.go`; ADR 0079.
 """
 
 from __future__ import annotations

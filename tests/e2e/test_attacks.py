@@ -51,12 +51,10 @@ from support.thorough import thorough
 from benchmarks.ground.process import peak_memory
 from gracectl.model.names import (
     DO_NOT_DISRUPT,
-    KARPENTER_LEASE,
     LIFECYCLE_PHASE,
     LIFECYCLE_PHASE_TERMINABLE,
     TERMINATION_TIMESTAMP,
 )
-from gracectl.model.times import format_micro_time
 
 pytestmark = [
     pytest.mark.e2e,
@@ -371,20 +369,6 @@ async def test_a_drain_with_server_dates_of_another_year(story: Story, date: str
     assert siege.forger.answers > 25, "enough answers were forged"
     assert not is_terminating(story.sees("Pod", "hostile-0"))
     assert story.sight.get("Node", siege.attacked) is not None
-
-
-@pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
-async def test_a_lease_in_the_name_of_karpenter_that_never_expires(story: Story, spec: JsonObject) -> None:
-    """As the role `edit` may write it in its own namespace: no other node waits for it."""
-    siege = await besieged(
-        story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), karpenter={"namespaces": [story.namespace]}
-    )
-    now = format_micro_time(await story.server_time())
-    lease = {"holderIdentity": "tenant", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, **spec}
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases"
-    status, _ = await story.api.call("POST", path, {"metadata": {"name": KARPENTER_LEASE}, "spec": lease})
-    assert status == 201
-    await siege.end()
 
 
 # -- sockets -----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,6 @@ async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story:
     (foreign,) = await story.nodes("foreign", managed=False)
     ended = await run(story, "terminate", "--yes", held, foreign)
     assert (ended.code, ended.out) == (3, "")
-    assert f"  - {foreign}: finalizer {names.FINALIZER} missing" in ended.err
+    assert f"  - {foreign}: finalizer of gracectl missing" in ended.err
     assert f"- {held}:" not in ended.err
     assert await not_deleted(story, foreign, held)

@@ -62,7 +62,7 @@ def is_deleted(thing: JsonObject | None) -> bool:
 
 def has_finalizer(thing: JsonObject | None) -> bool:
     """Whether our finalizer is on it."""
-    return thing is not None and names.FINALIZER in (thing["metadata"].get("finalizers") or ())
+    return thing is not None and not set(names.FINALIZERS).isdisjoint(thing["metadata"].get("finalizers") or ())
 
 
 def condition(thing: JsonObject | None, type_: str) -> JsonObject:
@@ -74,15 +74,6 @@ def condition(thing: JsonObject | None, type_: str) -> JsonObject:
 def is_ready(thing: JsonObject | None) -> bool:
     """Whether a pod or node is Ready, and not on its way out."""
     return condition(thing, names.READY).get("status") == names.TRUE and not is_deleted(thing)
-
-
-def leads_until(lease: JsonObject | None) -> float:
-    """Until when (Unix seconds) the holder of a Lease leads if it does not renew it; 0.0: it has no holder. No state of
-    a Lease counts for longer than a minute."""
-    spec = (lease or {}).get("spec", {})
-    if not spec.get("holderIdentity") or not spec.get("renewTime"):
-        return 0.0
-    return parse_time(spec["renewTime"]) + min(int(spec["leaseDurationSeconds"]), 60)
 
 
 # -- protection --------------------------------------------------------------------------------------------------------

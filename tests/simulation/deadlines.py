@@ -13,16 +13,12 @@ from typing import Final
 
 import msgspec
 from support.clients import Deed
-from support.inprocess import Arrived
-from support.karpenter import POD
 
-from gracectl.kube.transport import Request
 from gracectl.model import names
 from simulation.contract import (
     NEVER,
     annotations_of,
     labels_of,
-    leads_until,
     period_of_claim,
     period_of_group,
     written_deadline,
@@ -31,9 +27,6 @@ from simulation.observer import Observer, PodFacts, Rule, ThingFacts
 
 WARM_UP: Final = 1.0
 """Seconds that a controller has from its start until it must be in charge."""
-
-STANDBY: Final = 9.0
-"""A controller that has seen a Karpenter lead looks at its Lease every 4.4 s, and counts from when it saw a change."""
 
 COUNTING: Final = 0.5
 """For so many seconds after a pod has left otherwise, a server may not yet count it, or a watch not yet show it."""
@@ -123,22 +116,9 @@ def _is_lifted(deed: Deed) -> bool:
     return any(names.FORCED_DEADLINE in annotations_of(each) for each in (deed.old, deed.new) if each is not None)
 
 
-def _outside(spans: list[tuple[float, float]], since: float, until: float) -> Iterator[tuple[float, float]]:
-    """What lies between two instants and in none of these spans, which are in the order of their beginnings."""
-    for began, ended in spans:
-        if since < min(began, until):
-            yield since, min(began, until)
-        since = max(since, ended)
-    if since < until:
-        yield since, until
-
-
 class Lateness(Rule):
     """At its deadline an instance is asked to terminate, and each pod that would outlive it was deleted its grace
     before: as long as a controller is in charge. `life` says when one lives; without, one does when all is calm.
-
-    One that has read that a Karpenter leads is not in charge: both own the finalizer, and so it leaves the nodes to
-    Karpenter until that one's Lease has run out.
     """
 
     name = "late"
@@ -148,28 +128,16 @@ class Lateness(Rule):
         self._deadlines = deadlines
         self._lives: list[tuple[float, float]] = []
         """When a controller was in charge."""
-        self._standbys: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)  # by process
         self._is_told = False
 
     @contextmanager
-    def life(self, process: str) -> Iterator[None]:
-        """A controller, which sends by this name, lives while the block lasts."""
+    def life(self) -> Iterator[None]:
+        """A controller lives while the block lasts."""
         began, self._is_told = self.seen.now, True
         try:
             yield
         finally:
-            self._lives += _outside(self._standbys[process], began, self.seen.now)
-
-    def request(self, arrived: Arrived, request: Request) -> None:
-        operation = arrived.operation
-        if (operation.verb, operation.plural, operation.name) == ("get", "leases", names.KARPENTER_LEASE):
-            store = self.seen.stage.server.store
-            if store.table("pods").get(operation.namespace, POD) is None:
-                return  # any client may write a Lease
-            lease = store.table("leases.coordination.k8s.io").get(operation.namespace, operation.name)
-            until = self.seen.instant(leads_until(lease))
-            if self.seen.now < until < self.seen.now + 2 * 60.0:  # what is further away is forged
-                self._standbys[arrived.sender].append((self.seen.now, until + STANDBY))
+            self._lives.append((began, self.seen.now))
 
     def end(self, calm: bool) -> None:
         if not self._is_told and self.seen.calm_since < NEVER:

@@ -31,12 +31,10 @@ from kubesim.faults import (
 from kubesim.server.api import JsonObject
 from support.contest import Candidate
 from support.inprocess import Stutter
-from support.karpenter import a_karpenter_lease, karpenter_is_installed, karpenter_runs, leases_of
 
 from gracectl.model import names
-from gracectl.model.names import KARPENTER_LEASE
 from gracectl.model.times import format_time
-from simulation.plan import CLOCKS, COPIED, FORGED, LYING, RACE, Act
+from simulation.plan import CLOCKS, COPIED, LYING, RACE, Act
 from simulation.providers import ERRORS
 from simulation.refusals import EVICTIONS, WRITES
 from simulation.scene import Scene, wait_for
@@ -272,11 +270,6 @@ def _disagreement(chance: random.Random, elects: bool) -> dict[str, Any]:
     return {"subject": subject, "seconds": chance.choice([5.0, 31.0]), "value": chance.choice([-3600.0, 3600.0])}
 
 
-def _forgery(chance: random.Random, elects: bool) -> dict[str, Any]:
-    spec = chance.choice([{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
-    return {"subject": chance.choice(["", "installed", "running"]), "value": spec}
-
-
 def _kubelet(chance: random.Random, elects: bool) -> dict[str, Any]:
     return {"subject": chance.choice(["n1", "n2", "n3"]), "seconds": chance.choice([5.0, 30.0, 60.0])}
 
@@ -406,18 +399,6 @@ async def _clocks_disagree(scene: Scene, act: Act) -> None:
         one.clock.adjust(scene.stage.cluster.server_clock.offset, False)
 
 
-async def _lease_is_forged(scene: Scene, act: Act) -> None:
-    """In Karpenter's name, by a tenant; `value`: what is in it; `running`: with a pod in that name."""
-    if act.subject:
-        await karpenter_is_installed(scene.stage)
-    if act.subject == "running":
-        await karpenter_runs(scene.stage, "kube-system")
-    table = scene.stage.server.store.table("leases.coordination.k8s.io")
-    if table.get("kube-system", KARPENTER_LEASE) is None:
-        lease = a_karpenter_lease(scene.stage.clock.now(), **act.value)
-        await scene.attempt("POST", leases_of("kube-system"), lease)
-
-
 async def _providerid_is_copied(scene: Scene, act: Act) -> None:
     """Another node takes the machine of `subject`, which misses its heartbeats for a while, and is deleted."""
     victim, name = scene.stage.node(act.subject), f"{act.subject}-copy"
@@ -536,7 +517,6 @@ ACTS: dict[str, Kind] = {
     "clock": Kind(1, _clock(-40.0, -5.0, 5.0, 40.0), _clock_is_wrong),
     "server clock": Kind(0.5, _clock(-20.0, -2.0, 2.0, 20.0), _server_clock_jumps),
     CLOCKS: Kind(0, _disagreement, _clocks_disagree),
-    FORGED: Kind(0, _forgery, _lease_is_forged),
     COPIED: Kind(0, _kubelet, _providerid_is_copied),
     LYING: Kind(0, _kubelet, _kubelet_lies),
     "provider": Kind(4, _provider, _provider_has_a_mood),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from simulation import faults, history, races, worlds
-from simulation.plan import CLOCKS, COPIED, FORGED, LYING, Act, Plan
+from simulation.plan import CLOCKS, COPIED, LYING, Act, Plan
 
 SHARES = {"calm": 0.1, "kills": 0.15, "alone": 0.4, "contested": 0.35}
 """How many seeds: without faults; with kills only; one process with all faults; several that contend for a Lease."""
@@ -36,12 +36,12 @@ def a_plan(seed: int) -> Plan:
 
 
 def _contradictions(seed: int, kind: str) -> tuple[Act, ...]:
-    """Clocks an hour apart, forged Leases, and kubelets that copy or lie, for one seed in eight of each; by chances of
+    """Clocks an hour apart, and kubelets that copy or lie, for one seed in eight of each; by chances of
     their own."""
     chance = random.Random(f"contradictions/{seed}")
     if kind not in ("alone", "contested"):
         return ()
-    kinds = [each for each in (CLOCKS, FORGED) if chance.random() < 1 / 8]
+    kinds = [each for each in (CLOCKS,) if chance.random() < 1 / 8]
     found = [faults.a_fault(chance, each, elects=kind == "contested") for each in kinds]
     chance = random.Random(f"kubelets/{seed}")
     kinds = [each for each in (COPIED, LYING) if chance.random() < 1 / 8]

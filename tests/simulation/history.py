@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from kubesim.controllers.nodeclaims import NODE_CLAIMS, claim_manifest, claim_status
 from kubesim.server.api import JsonObject
-from support.karpenter import karpenter_leads, karpenter_renews
+from support.karpenter import NODE_POOLS
 from support.stage import CLAIMS, the_settings
 
 from gracectl.cli.crds import shipped_definitions
@@ -361,14 +361,9 @@ def _merged(scene: Scene, value: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _install_karpenter(scene: Scene, act: Act) -> None:
-    """Its definitions come, and it leads for a while."""
-    for definition in shipped_definitions():
+    """Its definitions come: the nodes get another finalizer, one after another."""
+    for definition in (*shipped_definitions(), NODE_POOLS):
         await scene.attempt("POST", DEFINITIONS, definition)
-    if act.seconds:
-        lease = scene.stage.server.store.table("leases.coordination.k8s.io").get("kube-system", names.KARPENTER_LEASE)
-        if lease is None:  # installed twice, perhaps
-            await karpenter_leads(scene.stage)
-        await karpenter_renews(scene.stage, act.seconds)
 
 
 ACTS: dict[str, Kind] = {
@@ -409,7 +404,7 @@ ACTS: dict[str, Kind] = {
         _edit_node_budget,
     ),
     "settings": Kind(2, lambda chance, world: {"value": reloaded(chance)}, _settings),
-    "install karpenter": Kind(0.5, _any(None, seconds=(0.0, 5.0, 30.0)), _install_karpenter),
+    "install karpenter": Kind(0.5, _any(None), _install_karpenter),
 }
 
 

@@ -100,10 +100,10 @@ class Invariants:
         """From now on nothing disturbs the controllers."""
         self.terms = msgspec.structs.replace(self.terms, faults_end=self.seen.now)
 
-    def life(self, process: str) -> AbstractContextManager[None]:
-        """A controller, which sends by this name, lives while the block lasts: it answers for what is not done. Without
-        any, controllers answer for all that is not done while nothing disturbs them."""
-        return self._lateness.life(process)
+    def life(self) -> AbstractContextManager[None]:
+        """A controller lives while the block lasts: it answers for what is not done. Without any, controllers answer
+        for all that is not done while nothing disturbs them."""
+        return self._lateness.life()
 
     def due(self, node: str) -> Due | None:
         """The deadline of a node, in monotonic seconds; None: it has none (yet)."""

@@ -114,7 +114,7 @@ ENDING = frozenset(
     }
 )
 """Acts after which a node may go."""
-DISTURBING = frozenset({"install karpenter", "settings"})
+DISTURBING = frozenset({"settings"})
 """Acts that are no faults, and let a controller wait all the same."""
 PROMPT_SECONDS, STALL_SECONDS = 12.0, 90.0
 """Nothing that nothing blocks stands still for longer: in a run that nothing disturbs, and after the faults of others.
@@ -127,7 +127,7 @@ FAIR = frozenset({"kill", "kill near", "latency"})
 RACE = "race"
 """Fault by which all is late by a known, small time; and the seconds within which a pod is evicted then."""
 RACE_SECONDS = 1.5
-CLOCKS, FORGED, COPIED, LYING = "clocks disagree", "forged lease", "copied providerID", "lying kubelet"
+CLOCKS, COPIED, LYING = "clocks disagree", "copied providerID", "lying kubelet"
 """Faults that are added to the plans of some seeds, whose other acts stay what they were."""
 YIELDING_SECONDS = 60.0
 """So long a lease may be free, or a standby new, after clocks have disagreed."""

@@ -13,7 +13,7 @@ import msgspec
 from kubesim.admission.caller import InProcessWebhooks
 from kubesim.controllers.cloud import CloudSettings
 from support.contest import ANYBODYS, Contest
-from support.stage import Stage, finalizers_of, staged, the_settings
+from support.stage import Stage, is_held, staged, the_settings
 from support.virtual import VirtualLoop
 
 from gracectl.cli.crds import shipped_definitions
@@ -22,7 +22,7 @@ from gracectl.model import names
 from simulation import faults, history
 from simulation.forecasts import Counts
 from simulation.invariants import Invariants
-from simulation.plan import FORGED, Plan
+from simulation.plan import Plan
 from simulation.scene import Scene, wait_for
 
 CALM_SECONDS = 165.0
@@ -58,7 +58,7 @@ async def simulate(plan: Plan) -> Result:
     options: dict[str, Any] = {**plan.cluster, "cloud": CloudSettings(**plan.cluster.get("cloud", {}))}
     options["definitions"] = shipped_definitions() if plan.knows_claims else ()
     settings = the_settings(**plan.settings, **({"leaderElection": {"enabled": True}} if plan.elects else {}))
-    looks = any(act.what in ("install karpenter", FORGED) for act in (*plan.history, *plan.faults))
+    looks = any(act.what == "install karpenter" for act in (*plan.history, *plan.faults))
     violations: list[str] = []
     with logged_errors(violations):
         async with staged(
@@ -120,7 +120,7 @@ async def build(scene: Scene) -> None:
 
 def is_settled(stage: Stage) -> bool:
     """Whether all nodes and claims have the finalizer."""
-    return all(names.FINALIZER in finalizers_of(each) for each in (*stage.nodes(), *stage.claims()))
+    return all(is_held(each) for each in (*stage.nodes(), *stage.claims()))
 
 
 async def end(scene: Scene) -> list[str]:

@@ -158,7 +158,7 @@ class Scene:
 
         self._lives[candidate.name] = ExitStack()
         if self.judge is not None and self.plan.terms.fair:
-            self._lives[candidate.name].enter_context(self.judge.life(candidate.name))
+            self._lives[candidate.name].enter_context(self.judge.life())
         self.note(candidate.name, "starts")
 
     def _be_moody(self, candidate: Candidate) -> None:

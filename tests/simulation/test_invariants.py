@@ -16,7 +16,6 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from support.disruption import POOL as TEAM
 from support.disruption import TERMINABLE, create_node_budget
 from support.inprocess import Arrived
-from support.karpenter import karpenter_leads, leases_of
 from support.stage import NAMESPACE, SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 
 from gracectl.eviction.pdb_queue import EvictionCandidate
@@ -24,7 +23,7 @@ from gracectl.kube.transport import Request
 from gracectl.kube.transport.operation import operation_of
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
-from simulation.deadlines import RETRIES, STANDBY, WARM_UP
+from simulation.deadlines import RETRIES
 from simulation.invariants import Invariants
 from simulation.terms import Terms
 
@@ -312,16 +311,6 @@ async def let_a_grace_outlast_the_deadline(world: World) -> None:
         assert await world.culprit.evict(name) == 201
     await world.wait(30)
     assert not any("past" in each for each in world.invariants.check_end(calm=True))
-
-
-async def miss_a_deadline_when_karpenter_has_gone(world: World) -> None:
-    """It leads until 5 s after the deadline; two seconds later a controller that stood by is in charge again."""
-    await world.stage.delete_node("timed")
-    with world.invariants.life(world.culprit.line.name):
-        await world.wait(PERIOD - 10)
-        await karpenter_leads(world.stage)
-        assert await world.culprit.send("GET", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}") == 200
-        await world.wait(15 + STANDBY + WARM_UP + 6)
 
 
 # -- machines ----------------------------------------------------------------------------------------------------------
@@ -625,7 +614,6 @@ CRIMES: dict[Crime, str] = {
     move_a_deadline: "deadline moved: Node n1: the deadline was moved",
     miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
     let_a_grace_outlast_the_deadline: r"late: pod web was still granted more than a second 10\.0* s after the deadline",
-    miss_a_deadline_when_karpenter_has_gone: r"late: .* was asked to terminate 6\.0* s after its deadline",
     release_a_running_node: "finalizer: node n1 was released while its instance is running",
     release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
     release_a_claim_before_its_node: "finalizer: claim claimed-claim was released before its node claimed",

@@ -353,7 +353,6 @@ SETS: Final = {
             "settings": {
                 "admission": {"service": {"name": "front", "namespace": "edge", "port": 8443}},
                 "leaderElection": {"namespace": "kube-system", "name": "ender"},
-                "karpenter": {"namespaces": []},
             }
         }
     ),

@@ -470,7 +470,6 @@ SETS = (
             "settings.leaderElection.namespace=locks",
             "settings.admission.name=our-webhooks",
             "settings.admission.secret=our-certificate",
-            "settings.karpenter.namespaces=[]",
             "serviceAccount.name=our-account",
         ),
     ),

@@ -117,7 +117,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "assist.karpenter": ("true", True, NOTHING),
     "assist.clusterAutoscaler": ("true", True, NOTHING),
     "assist.clusterAPI": ("true", True, NOTHING),
-    "karpenter.namespaces": ("[a, b]", ("a", "b"), "karpenter: {namespaces: [c]}"),
+    "finalizer": ("gracectl.io/termination", "gracectl.io/termination", "finalizer: karpenter.sh/termination"),
     "plan.replacementSeconds": ("60", 60.0, NOTHING),
     "log.format": ("json", "json", NOTHING),
     "log.level": ("debug", "debug", "log: {level: error}"),

@@ -26,7 +26,6 @@ from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Table
 
-from gracectl.app import controller as controllers
 from gracectl.app.controller import Controller
 from gracectl.app.dry_run import DryRunTransport
 from gracectl.cli.crds import shipped_definitions
@@ -39,6 +38,7 @@ from gracectl.cloud.provider import (
 )
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
+from gracectl.controllers import karpenter
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.telemetry.spans import SpanSink
@@ -200,8 +200,8 @@ class Stage:
     async def settle(self, controller: Controller) -> None:
         """Wait until the controller sees everything and every node and claim has its finalizer."""
         await controller.wait_live()
-        await self.cluster.until(lambda: all(names.FINALIZER in finalizers_of(node) for node in self.nodes()))
-        await self.until_claims(lambda: all(names.FINALIZER in finalizers_of(claim) for claim in self.claims()))
+        await self.cluster.until(lambda: all(is_held(node) for node in self.nodes()))
+        await self.until_claims(lambda: all(is_held(claim) for claim in self.claims()))
 
     # -- doing things to the cluster -----------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ async def staged(
         await stage.add_nodes(*nodes, **spec)
         if objects:
             await stage.create(*objects)
-        with nullcontext() if looks_for_karpenter else patch.object(controllers, "PERMISSION_SECONDS", 1e9):
+        with nullcontext() if looks_for_karpenter else patch.object(karpenter, "POLL_SECONDS", 1e9):
             yield stage
         group.cancel_scope.cancel()
     for check in stage.checks:
@@ -417,6 +417,11 @@ def _condition(thing: JsonObject | None, type_: str) -> JsonObject | None:
 def finalizers_of(thing: JsonObject) -> list[str]:
     found: list[str] = thing["metadata"].get("finalizers", [])
     return found
+
+
+def is_held(thing: JsonObject) -> bool:
+    """Whether it has a finalizer of ours."""
+    return not set(names.FINALIZERS).isdisjoint(finalizers_of(thing))
 
 
 def instants(stage: Stage, verb: str, resource: str, start: float) -> list[float]:

@@ -32,7 +32,6 @@ from gracectl.cli.format import elapsed
 from gracectl.cli.output import command
 from gracectl.cloud.provider import UnknownProvider, UsesCluster, load_provider
 from gracectl.config import Settings
-from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.rbac import rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
 from gracectl.kube.cache.reading import is_served, read_all, read_first_served
@@ -48,14 +47,15 @@ from gracectl.kube.resources import (
 from gracectl.kube.resources import (
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
+    NODE_POOL_VERSIONS,
     NODES,
     PODS,
 )
 from gracectl.kube.transport.skew import SkewEstimate
-from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
+from gracectl.policy.finalizers import finalizer_rule
 from gracectl.policy.protection import invalid_annotation
 from gracectl.runtime.certificates import authorities_in, certificate_info
 from gracectl.runtime.clock import Clock
@@ -269,15 +269,13 @@ async def _missing(doctor: Doctor, account: Key | None, deployment: Deployment |
 
 
 async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
-    """Check that no Karpenter leads, which owns the same finalizer."""
-    namespaces = dict.fromkeys((*doctor.settings.karpenter.namespaces, DEFAULT_NAMESPACE))
-    watch = KarpenterWatch(doctor.client, doctor.clock, namespaces)
-    if (rival := await watch.look()) is not None:
-        return (Finding(KARPENTER, CheckState.FAILED, rival.message, rival.remedy),)
-    if watch.unseen:
-        message = f"not checked: missing permission: get leases {names.KARPENTER_LEASE} in {listed(watch.unseen)}"
-        return (Finding(KARPENTER, CheckState.UNKNOWN, message, "grant the verb get on leases there"),)
-    return (Finding(KARPENTER, CheckState.OK, f"none leads (in {listed(tuple(namespaces))})"),)
+    """Which finalizer holds our nodes and claims, and whether Karpenter is installed, on which that depends."""
+    has_karpenter = await is_served(doctor.client, NODE_POOL_VERSIONS)
+    setting = doctor.settings.finalizer
+    name = finalizer_rule(setting, has_karpenter=has_karpenter).name
+    found = "installed: its nodes and node claims are left to it" if has_karpenter else "not installed"
+    message = f"{found}; finalizer of all others: {name} (setting finalizer: {setting})"
+    return (Finding(KARPENTER, CheckState.OK, message),)
 
 
 # -- admission ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import failure_of, is_counted, is_unhealthy, never_allows
 from gracectl.policy.explain import listed
+from gracectl.policy.finalizers import has_finalizer, needs_finalizer, our_finalizers
 from gracectl.policy.owners import Ownership, other_owner
 from gracectl.policy.remedies import budget_remedy, remedy
 from gracectl.policy.warnings import WarningKind, keeps_running
@@ -58,18 +59,19 @@ def _owners(owned: Mapping[str, Ownership]) -> Finding:
 
 
 def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
-    held = [node.name for node in others if names.FINALIZER in node.finalizers]
+    held = [node for node in others if has_finalizer(node)]
     if held:
+        shown = [node.name for node in held]
         message = (
-            f"{_nodes(held)} not managed, but {_has(held)} the finalizer {names.FINALIZER}: deleted, "
+            f"{_nodes(shown)} not managed, but {_has(shown)} the finalizer {our_finalizers(held[0])[0]}: deleted, "
             f"{'it stays' if len(held) == 1 else 'they stay'} indefinitely"
         )
         help_ = (
             "let nodeSelector match it, or remove the finalizer unless it is Karpenter's or another release's: "
-            f"kubectl edit node {held[0]}"
+            f"kubectl edit node {shown[0]}"
         )
-        return Finding(FINALIZERS, CheckState.FAILED, message, help_, tuple(held))
-    bare = [node.name for node in managed if names.FINALIZER not in node.finalizers and not node.deletion_timestamp]
+        return Finding(FINALIZERS, CheckState.FAILED, message, help_, tuple(shown))
+    bare = [node.name for node in managed if needs_finalizer(node)]
     if bare:
         message = f"{_nodes(bare)} managed, but without the finalizer: deleted, no drain takes place"
         return Finding(FINALIZERS, CheckState.WARNING, message, "a controller that leads adds it", tuple(bare))

@@ -39,11 +39,11 @@ def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: An
     """Remove everything of gracectl from a cluster.
 
     Takes the Lease over, which stops a running controller; deletes the webhook configurations and the Secret of the
-    admission server; removes the finalizer karpenter.sh/termination from every node and nodeclaim; and returns pods
-    that were released for a replacement to their ReplicaSets. Nodes and nodeclaims that are being deleted then
-    disappear, but their instances remain: each one is named. The definitions stay. Delete the Deployment afterwards.
-    Where a live Karpenter leads, nothing is done, as that finalizer is also Karpenter's. You can run the command again
-    at any time. docs/uninstall.md explains every field, and the rights it needs.
+    admission server; removes the finalizers karpenter.sh/termination and gracectl.io/termination from every node and
+    nodeclaim, except Karpenter's own; and returns pods that were released for a replacement to their ReplicaSets.
+    Nodes and nodeclaims that are being deleted then disappear, but their instances remain: each one is named. The
+    definitions stay. Delete the Deployment afterwards. You can run the command again at any time. docs/uninstall.md
+    explains every field, and the rights it needs.
 
     On a terminal it first prints what would be done, as --dry-run does, and asks for confirmation.
 
@@ -56,7 +56,7 @@ def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: An
       orphanedInstances [{node, claim, instance, pods, heldBy}],
       cordonedNodes [{node, commands}], definitions [name], notes [text]
 
-    Exit code 0: nothing of gracectl remains except the printed objects. 2 also if a live Karpenter leads, or without a
+    Exit code 0: nothing of gracectl remains except the printed objects. 2 also without a
     terminal and without --yes: nothing was changed. 3 also if something could not be removed: it is named, with the
     reason. 130: interrupted, or not confirmed.
     """

@@ -32,7 +32,6 @@ from gracectl.cli.uninstall.report import (
     lease_lost,
     still_terminating,
     taken_over,
-    unchecked_namespaces,
     uncordon_commands,
     waiting_for,
     without_lease,
@@ -45,7 +44,6 @@ from gracectl.controllers.finalizer.cleanup import (
     orphaned_instances,
     take_inventory,
 )
-from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.termination.replacing import released_pods, try_return
 from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.auth.credentials import own_namespace
@@ -104,20 +102,17 @@ class Uninstall:
         self._webhooks_quiet_at = self._clock.monotonic()  # from then on no webhook is called
 
     async def run(self) -> UninstallReport:
-        """Remove everything. Raises LiveKarpenter or ConfigError before anything is changed, and ApiError."""
+        """Remove everything. Raises ConfigError before anything is changed, and ApiError."""
         lease = await self._lease()
         inventory = await take_inventory(self._client)  # raises Forbidden before anything is changed
         if await is_served(self._client, (NODE_BUDGETS,)):
             self._definitions.append(NODE_BUDGETS.qualified)
         if inventory.claims_resource is not None:
             self._definitions.append(inventory.claims_resource.qualified)
-        # After a few answers, which set the clock: whether a Lease is fresh depends on it.
-        await self._look_for_karpenter(lease)
         if self._options.dry_run:
             return await self._dry_run(lease, inventory)
         if self._options.wait:
             await self._wait(lease)
-            await self._look_for_karpenter(lease)
         if lease is None:
             return await self._remove(None)
         identity = f"{KIN}{socket.gethostname()}_{random.getrandbits(64):016x}"
@@ -171,17 +166,6 @@ class Uninstall:
             return [await self._client.get(LEASES, (namespace, name))]
         except NotFound:
             return []
-
-    def _namespace(self, lease: Lease | None) -> str:
-        """Where gracectl runs."""
-        return self._options.namespace or (lease.namespace if lease else "") or own_namespace() or DEFAULT_NAMESPACE
-
-    async def _look_for_karpenter(self, lease: Lease | None) -> None:
-        places = (*self._settings.karpenter.namespaces, self._namespace(lease))
-        watch = KarpenterWatch(self._client, self._clock, places, own=None if lease is None else lease.key)
-        await watch.refuse()
-        if watch.unseen and (note := unchecked_namespaces(watch.unseen)) not in self._notes:
-            self._notes.append(note)
 
     async def _wait(self, lease: Lease | None) -> None:
         """Let the leader finish terminations in progress, within the time given."""

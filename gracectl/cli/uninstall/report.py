@@ -128,14 +128,6 @@ def lease_lost(error: str) -> str:
     )
 
 
-def unchecked_namespaces(namespaces: Sequence[str]) -> str:
-    """Where a Karpenter would not be noticed."""
-    return (
-        f"could not check whether a Karpenter leads in {', '.join(namespaces)} (needs get on leases "
-        f"{names.KARPENTER_LEASE} there); if one runs, it puts its finalizer back"
-    )
-
-
 def waiting_for(things: Sequence[NodeOrClaim]) -> str:
     """Terminations that the controller finishes first."""
     return f"waiting for the termination of {listed([thing.name for thing in things])}"

@@ -151,7 +151,7 @@ class AwsProvider:
             raise ProviderRefused(
                 f"EC2 in {instance.region} has no instance {instance.name}, but it may belong to another account",
                 "set provider.options.accountId to the account of the nodes, then unknown instances count as gone; or "
-                f"make sure that the instance is terminated, and remove the finalizer {names.FINALIZER} from its node",
+                f"make sure that the instance is terminated, and remove the {names.OUR_FINALIZER} from its node",
             )
         return found
 

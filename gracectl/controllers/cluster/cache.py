@@ -26,6 +26,7 @@ from gracectl.policy.budget_index import BudgetIndex, Names
 from gracectl.policy.budgets import unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.owners import ManagedNodes, Ownership, other_owner
 from gracectl.policy.pace import is_starting
@@ -318,7 +319,7 @@ def _released(pod: Pod) -> tuple[Key, ...]:
 
 def is_finalizing(thing: Node | NodeClaim) -> bool:
     """Whether the node or claim is being deleted and has our finalizer."""
-    return thing.deletion_timestamp is not None and names.FINALIZER in thing.finalizers
+    return thing.deletion_timestamp is not None and has_finalizer(thing)
 
 
 SLICE: Final = 20_000

@@ -42,7 +42,6 @@ from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.state import LASTING_SECONDS
 from gracectl.kube.errors import ApiError, NotLeading, RequestTimeout, ServerError, Unreachable
 from gracectl.kube.resources import NODES
-from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
@@ -62,6 +61,7 @@ from gracectl.policy.disruption import (
     hold_of_pods,
     hold_of_refusal,
 )
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.interruption import is_urgent
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.pace import rank_of
@@ -279,7 +279,7 @@ class DisruptionController:
         """
         # Rounded: a remainder of floating-point arithmetic is not time to wait.
         pause = round(disruption.status.next_try - self._context.clock.monotonic(), 6)
-        if pause <= 0 and names.FINALIZER in disruption.candidate.tracked.latest.finalizers:
+        if pause <= 0 and has_finalizer(disruption.candidate.tracked.latest):
             return None
         self._pace.release(disruption.key)
         return Stop(requeue=Requeue(pause), keeps_pending=True) if pause > 0 else Stop()

@@ -1,14 +1,16 @@
 """Removal of our finalizer from all nodes and claims of a cluster, so that none stays stuck after an uninstall.
 
 What is not being deleted stays. What is, disappears with its last finalizer, and its instance is orphaned: it is
-reported with all that is needed to terminate it by hand. Invariants: no other finalizer is touched; none of ours is
-left by the last complete list, made when no process could have added one any more.
+reported with all that is needed to terminate it by hand. Invariants: no other finalizer is touched, and no finalizer of
+another controller on what it owns; none of ours is left by the last complete list, made when no process could have
+added one any more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import anyio
@@ -25,9 +27,11 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODES, PODS, Resource
 from gracectl.model import names
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, belongs
 from gracectl.model.node import Node
+from gracectl.policy.finalizers import has_finalizer, our_finalizers
 from gracectl.policy.maintenance import is_in_maintenance
+from gracectl.policy.owners import other_owner, other_owner_of_claim
 from gracectl.policy.pending import is_cordon_recorded
 from gracectl.runtime.clock import Clock
 
@@ -47,9 +51,10 @@ FINISHED: Final = (names.SUCCEEDED, names.FAILED)
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """Leftovers of gracectl in a cluster: nodes and claims with our finalizer, and nodes with our cordon.
+    """Leftovers of gracectl in a cluster: nodes and claims with our finalizers, and nodes with our cordon.
 
-    `claims_resource`: the version of node claims that the cluster serves; None: none.
+    `strangers`: UIDs of nodes and claims of other controllers. `claims_resource`: the version of node claims that the
+    cluster serves; None: none.
     """
 
     nodes: tuple[Node, ...]
@@ -57,6 +62,7 @@ class Inventory(msgspec.Struct, frozen=True):
     cordoned: tuple[Node, ...]
     """In maintenance, being uncordoned, or cordoned while a termination was pending."""
     claims_resource: Resource[NodeClaim] | None
+    strangers: frozenset[str] = frozenset()
 
     @property
     def deleted(self) -> tuple[NodeOrClaim, ...]:
@@ -86,14 +92,38 @@ def _has_our_cordon(node: Node) -> bool:
 
 async def take_inventory(client: KubeClient) -> Inventory:
     """Read what gracectl has left in the cluster. Raises ApiError."""
-    nodes = await read_all(client, NODES, keep=lambda node: _has_finalizer(node) or _has_our_cordon(node))
+    nodes = await read_all(client, NODES, keep=lambda node: has_finalizer(node) or _has_our_cordon(node))
     found = await read_first_served(client, NODE_CLAIM_VERSIONS)
+    claims = () if found is None else found[1]
+    strangers = _strangers(nodes, claims)
     return Inventory(
-        nodes=tuple(filter(_has_finalizer, nodes)),
-        claims=() if found is None else tuple(filter(_has_finalizer, found[1])),
+        nodes=tuple(node for node in nodes if _removable(node, strangers)),
+        claims=tuple(claim for claim in claims if _removable(claim, strangers)),
         cordoned=tuple(filter(_has_our_cordon, nodes)),
         claims_resource=None if found is None else found[0],
+        strangers=strangers,
     )
+
+
+def _strangers(nodes: Iterable[Node], claims: Iterable[NodeClaim]) -> frozenset[str]:
+    """UIDs of the nodes and claims that another controller owns."""
+    found: set[str] = set()
+    claims_at: dict[str, list[NodeClaim]] = {}  # by providerID, and by name of the node
+    for claim in claims:
+        if other_owner_of_claim(claim) is not None:
+            found.add(claim.uid)
+            for place in {claim.provider_id, claim.node_name} - {""}:
+                claims_at.setdefault(place, []).append(claim)
+    for node in nodes:
+        near = (*claims_at.get(node.provider_id, ()), *claims_at.get(node.name, ()))
+        if other_owner(node, [claim for claim in near if belongs(node, claim)]) is not None:
+            found.add(node.uid)
+    return frozenset(found)
+
+
+def _removable(thing: NodeOrClaim, strangers: Collection[str]) -> tuple[str, ...]:
+    """The finalizers to remove; of a stranger only the one that no other controller uses."""
+    return tuple(each for each in our_finalizers(thing) if thing.uid not in strangers or each == names.OWN_FINALIZER)
 
 
 async def orphaned_instances(client: KubeClient, inventory: Inventory) -> tuple[OrphanedInstance, ...]:
@@ -110,7 +140,7 @@ async def orphaned_instances(client: KubeClient, inventory: Inventory) -> tuple[
             claim=by_instance.get(node.provider_id) or by_node.get(node.name, ""),
             instance=node.provider_id,
             pods=None if pods is None else pods[node.name],
-            held_by=tuple(each for each in node.finalizers if each != names.FINALIZER),
+            held_by=tuple(each for each in node.finalizers if each not in _removable(node, inventory.strangers)),
         )
         for node in nodes
     ]
@@ -186,7 +216,7 @@ class FinalizerCleanup:
                         kind,
                         thing,
                         "another client adds the finalizer again; stop it (a gracectl that runs without leader "
-                        "election, or a Karpenter with its Lease elsewhere), and run this command again",
+                        "election), and run this command again",
                     )
         uids = {node.uid for node in inventory.nodes} | {claim.uid for claim in inventory.claims}
         return uids - self._given_up
@@ -198,18 +228,22 @@ class FinalizerCleanup:
         nodes = msgspec.structs.replace(NODES, cancellable=True)
         async with anyio.create_task_group() as group:
             for node in inventory.nodes:
-                group.start_soon(self._remove, nodes, node, limit, is_quiet)
+                group.start_soon(self._remove, nodes, node, _removable(node, inventory.strangers), limit, is_quiet)
             if inventory.claims_resource is not None:
                 claims = msgspec.structs.replace(inventory.claims_resource, cancellable=True)
                 for claim in inventory.claims:
-                    group.start_soon(self._remove, claims, claim, limit, is_quiet)
+                    wanted = _removable(claim, inventory.strangers)
+                    group.start_soon(self._remove, claims, claim, wanted, limit, is_quiet)
         return self._successes > before
 
-    async def _remove(self, resource: Resource[H], thing: H, limit: anyio.CapacityLimiter, is_quiet: bool) -> None:
+    async def _remove(
+        self, resource: Resource[H], thing: H, finalizers: Collection[str], limit: anyio.CapacityLimiter, is_quiet: bool
+    ) -> None:
         key = (resource.kind, thing.name)
         async with limit:
             try:
-                await patch_with_retry(self._client, resource, thing, finalizer_removal_patch)
+                patch = partial(finalizer_removal_patch, finalizers=finalizers)
+                await patch_with_retry(self._client, resource, thing, patch)
             except Forbidden as error:
                 self._give_up(resource.kind, thing, str(error))
             except ApiError as error:
@@ -224,10 +258,6 @@ class FinalizerCleanup:
         self._given_up.add(thing.uid)
         self.removed.pop((kind, thing.name), None)
         self.failed[kind, thing.name] = reason
-
-
-def _has_finalizer(thing: NodeOrClaim) -> bool:
-    return names.FINALIZER in thing.finalizers
 
 
 def _only(inventory: Inventory, uids: set[str]) -> Inventory:

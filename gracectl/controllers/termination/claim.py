@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from functools import partial
 
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination import events
@@ -69,7 +70,8 @@ async def _try_to_delete(context: StepContext, state: NodeState, tracked: Tracke
 
 async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) -> None:
     """Delete a claim, after adding our finalizer: its deletionTimestamp must remain until its nodes are gone."""
-    kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, finalizer_patch)
+    patch = partial(finalizer_patch, context.finalizer())
+    kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, patch)
     if kept is None:
         return
     tracked.wrote(kept)

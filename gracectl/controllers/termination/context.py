@@ -32,6 +32,7 @@ from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.finalizers import FinalizerRule
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import Clock
 
@@ -64,6 +65,8 @@ class StepContext(msgspec.Struct, frozen=True):
     """By ReplicaSet, when (monotonic) one of its pods was released last; infinity while that is requested."""
     without_instance: WeakValueDictionary[str, AnyState]
     """Nodes that are released without their instance, by UID: no other node may rely on them to terminate it."""
+    finalizer: Callable[[], FinalizerRule] = FinalizerRule
+    """Returns the finalizer that holds our nodes and claims now."""
     leaves_marks: bool = True
     """Conditions, and marks of a cordon besides `spec.unschedulable`, may be written: a controller will remove them."""
 

@@ -34,6 +34,7 @@ from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.cordon import SPELT, Mark, marks_on, recorded
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.explain import explain, listed, stuck_text
+from gracectl.policy.finalizers import has_finalizer, our_finalizers
 from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.owners import Ownership
 from gracectl.policy.plan import Plan
@@ -92,10 +93,10 @@ def unmanaged_node(node: Node, owner: Ownership | None = None) -> Event:
     """A node is deleted or in maintenance, and not managed: what its mark means, and the remedy. `owner`: another
     controller that drains it."""
     why, remedy = (MISMATCH, _SELECTOR_REMEDY) if owner is None else (str(owner), f"run gracectl drain {node.name}")
-    if node.deletion_timestamp is not None and names.FINALIZER in node.finalizers:
+    if node.deletion_timestamp is not None and has_finalizer(node):
         message = (
-            f"finalizer {names.FINALIZER} blocks this node, but it is not managed: {MISMATCH}; {_SELECTOR_REMEDY}; "
-            "remove the finalizer by hand only if no other controller manages the node"
+            f"finalizer {', '.join(our_finalizers(node))} blocks this node, but it is not managed: {MISMATCH}; "
+            f"{_SELECTOR_REMEDY}; remove the finalizer by hand only if no other controller manages the node"
         )
         return _warning(EventReason.UNMANAGED_NODE_HELD, message)
     if is_maintenance_requested(node):
@@ -112,12 +113,14 @@ def unmanaged_node(node: Node, owner: Ownership | None = None) -> Event:
     return _warning(EventReason.MAINTENANCE_IGNORED, message)
 
 
-UNMANAGED_CLAIM: Final = _warning(
-    EventReason.UNMANAGED_CLAIM_HELD,
-    f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node nor its own "
-    "labels; change nodeSelector or the labels; remove the finalizer by hand only if no other controller manages the "
-    "claim",
-)
+def unmanaged_claim(claim: NodeClaim) -> Event:
+    """A claim is deleted, and not managed."""
+    message = (
+        f"finalizer {', '.join(our_finalizers(claim))} blocks the deletion of this claim: nodeSelector matches neither "
+        "its node nor its own labels; change nodeSelector or the labels; remove the finalizer by hand only if no other "
+        "controller manages the claim"
+    )
+    return _warning(EventReason.UNMANAGED_CLAIM_HELD, message)
 
 
 def step_failing(message: str) -> Event:

@@ -1,8 +1,9 @@
-"""Step "finalizer", and the patches that add and remove our finalizer."""
+"""Step "finalizer", and the patches that add, replace and remove our finalizer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.termination.context import Answer, Next, StepContext
@@ -13,6 +14,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import pointer
 from gracectl.model.node import Node
+from gracectl.policy.finalizers import FinalizerRule, needs_finalizer
 
 
 async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
@@ -36,23 +38,31 @@ async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
         context.cluster.learn_gone(tracked.latest)
 
 
-def finalizer_removal_patch(thing: Node | NodeClaim) -> JsonPatch | None:
-    """The patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
-    if names.FINALIZER not in thing.finalizers:
-        return None
-    path = pointer("metadata", "finalizers", str(thing.finalizers.index(names.FINALIZER)))
-    return JsonPatch([{"op": "remove", "path": path}])
+def finalizer_removal_patch(
+    thing: Node | NodeClaim, finalizers: Collection[str] = names.FINALIZERS
+) -> JsonPatch | None:
+    """The patch that takes our finalizers off, by their places: the write is refused if the list has changed."""
+    places = [place for place, each in enumerate(thing.finalizers) if each in finalizers]
+    return JsonPatch([_removal(place) for place in reversed(places)]) if places else None
 
 
-def needs_finalizer(thing: Node | NodeClaim) -> bool:
-    """Whether our finalizer is missing and can still be added."""
-    return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
-
-
-def finalizer_patch(thing: Node | NodeClaim) -> JsonPatch | None:
-    """The patch that adds our finalizer; the server refuses new finalizers on an object that is being deleted."""
+def finalizer_patch(rule: FinalizerRule, thing: Node | NodeClaim) -> JsonPatch | None:
+    """The patch that adds our finalizer, or puts it in the place of the one that it replaces."""
+    if rule.is_replaced_on(thing):
+        place = thing.finalizers.index(rule.replaced)
+        if rule.name in thing.finalizers:
+            return JsonPatch([_removal(place)])
+        return JsonPatch([{"op": "replace", "path": _path(str(place)), "value": rule.name}])
     if not needs_finalizer(thing):
         return None
     if thing.finalizers:
-        return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])
-    return JsonPatch([{"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]}])
+        return JsonPatch([{"op": "add", "path": _path("-"), "value": rule.name}])
+    return JsonPatch([{"op": "add", "path": _path(), "value": [rule.name]}])
+
+
+def _removal(place: int) -> dict[str, str]:
+    return {"op": "remove", "path": _path(str(place))}
+
+
+def _path(*place: str) -> str:
+    return pointer("metadata", "finalizers", *place)

@@ -90,7 +90,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
         return Answer(Next.WAIT, memo.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
         message = f"{state.noun} {state.tracked.name} has no {state.provider_id_field}, so its instance is unknown"
-        error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
+        error = ProviderRefused(message, f"end its machine and take the {names.OUR_FINALIZER} off it")
         return _failed(context, state, error)
     try:
         call = state_of_instance(context, state) if is_recorded else _terminated(context, state)

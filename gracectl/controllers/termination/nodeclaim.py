@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -150,8 +151,11 @@ class NodeClaimController:
         return await self._runner.run(STEPS, state) if is_finalizing(state.claim) else None
 
     def _is_managed(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
-        """Whether its nodes are managed, or were while they existed."""
+        """Whether its nodes are managed, or were while they existed. The conditions of another owner's claim look like
+        ours."""
         cluster = self._context.cluster
+        if other_owner_of_claim(claim) is not None:
+            return False
         if cluster.manages_claim(self._context.settings.managed, claim):
             return True
         was_managed = state is not None or is_termination_begun(claim.conditions)
@@ -165,7 +169,7 @@ class NodeClaimController:
     def _report_unmanaged(self, claim: NodeClaim) -> Requeue | None:
         """Emit an Event, once, on a claim that has our finalizer and that no controller manages: nodes and instance
         stay. Returns when to reconcile it again."""
-        event = events.UNMANAGED_CLAIM
+        event = events.unmanaged_claim(claim)
         seconds = self.registry.leave_alone(claim, event.reason, is_anothers=is_termination_begun(claim.conditions))
         if seconds == 0.0:
             emit(self._context, (TrackedObject(self._context.claim_resource(), claim),), event)
@@ -350,7 +354,7 @@ async def delete_node(context: StepContext, node: Node) -> None:
     """
     latest: Node | None = node
     if context.manages(node):
-        latest = await patch_with_retry(context.client, NODES, node, finalizer_patch)
+        latest = await patch_with_retry(context.client, NODES, node, partial(finalizer_patch, context.finalizer()))
     if latest is None or latest.deletion_timestamp is not None:
         return
     await delete(context.client, NODES, node)

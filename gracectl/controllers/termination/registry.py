@@ -15,10 +15,10 @@ import msgspec
 
 from gracectl.controllers.termination.state import E, Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
-from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.spans import Trace
@@ -137,7 +137,7 @@ class Registry(Generic[E]):
         known.since = min(known.since, now)
         if known.is_reported:
             return math.inf
-        is_blocked = names.FINALIZER in thing.finalizers and not known.was_ours
+        is_blocked = has_finalizer(thing) and not known.was_ours
         seconds = max(known.since + OTHERS_BEGIN_SECONDS - now, 0.0) if is_blocked else 0.0
         known.is_reported = seconds == 0.0
         return seconds

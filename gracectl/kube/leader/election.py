@@ -18,7 +18,6 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 
 import anyio
 import msgspec
@@ -49,8 +48,8 @@ SETTLING_SECONDS = 0.75
 milliseconds, and one without delays the release.
 """
 
-PERMISSION_SECONDS = 15.0
-"""Interval of calls of `may_lead` during a term."""
+DISPUTE_SECONDS = 15.0
+"""Interval at which a term looks for contradicting clocks."""
 
 RELEASE_TIMEOUT_SECONDS = 2.0
 """Timeout of the release at exit; without an answer the lease expires."""
@@ -164,16 +163,10 @@ class Election:
         fence: Fence,
         settings: ElectionSettings,
         *,
-        may_lead: Callable[[], Awaitable[bool]] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`may_lead` is called before the lease is taken, and during a term: while it returns False the process stands
-        by, or releases the lease. An ApiError counts as no before a term, and changes nothing during one.
-
-        While the clock is in dispute the process is reluctant: it leads only if no other process does.
-        """
+        """While the clock is in dispute the process is reluctant: it leads only if no other process does."""
         self._clock = clock
-        self._may_lead = may_lead
         self._stop_reason = ""
         self._free_since: float | None = None  # monotonic; as seen in this standby
         self._yields_at = -math.inf
@@ -297,7 +290,7 @@ class Election:
         if self._lock.held_for() and not self._lock.is_ours:
             self._free_since = None
             return False
-        if self._is_yielding() or not await self._is_permitted():
+        if self._is_yielding():
             return False
         if not exists:
             await self._send(self._lock.create)
@@ -315,9 +308,6 @@ class Election:
             self._free_since = now
         patience = YIELDING_FACTOR * self._settings.lease_duration
         return self._clock.is_disputed() and now - self._free_since < patience
-
-    async def _is_permitted(self) -> bool:
-        return self._may_lead is None or await self._may_lead()
 
     # Leading.
 
@@ -338,7 +328,7 @@ class Election:
                     group.cancel_scope.cancel()
 
                 group.start_soon(run)
-                group.start_soon(self._watch_permission)
+                group.start_soon(self._watch_dispute)
                 try:
                     reason = await self._keep_renewing()
                     logger.warning("lost leadership: %s; stopping", reason, extra=self._log_keys)
@@ -350,17 +340,12 @@ class Election:
             self._is_leading = False
         return has_ended
 
-    async def _watch_permission(self) -> None:
-        """End the term when `may_lead` says no, or when another process should lead. A server that does not answer
-        changes nothing."""
+    async def _watch_dispute(self) -> None:
+        """End the term when clocks contradict each other, and another process may lead."""
         while not self._stop_reason:
-            await self._clock.sleep(PERMISSION_SECONDS)
+            await self._clock.sleep(DISPUTE_SECONDS)
             if self._clock.is_disputed() and self._clock.monotonic() >= self._yields_at:
                 self._stop_reason = "clocks contradict each other, and another process may lead"
-                break
-            with suppress(ApiError):
-                if not await self._is_permitted():
-                    self._stop_reason = "this process must no longer lead"
         self._watcher.wake()
 
     async def _settle(self) -> None:

@@ -172,10 +172,10 @@ class LeaseLock:
         self._changed = self._clock.monotonic()
 
 
-def counted_seconds(lease: Lease, longest: float = LONGEST_HELD_SECONDS) -> float:
+def counted_seconds(lease: Lease) -> float:
     """How long a state of this Lease counts: as long as its record says, within bounds. A client that may write a Lease
     may write any number."""
-    return min(max(lease.duration_seconds, 0), longest)
+    return min(max(lease.duration_seconds, 0), LONGEST_HELD_SECONDS)
 
 
 def record_of(lease: Lease) -> tuple[object, ...]:

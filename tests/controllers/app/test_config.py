@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "shutdownGracePeriodCriticalPods": None,
     "shutdownGracePeriodByPodPriority": None,
     "nodeSelector": None,
+    "finalizer": "auto",
     "nodeGroups": (),
     "drain": {"minimumSeconds": 2.0},
     "protection": {"from": "creation", "maximumSeconds": None},
@@ -60,7 +61,6 @@ DEFAULTS: dict[str, Any] = {
         "renewDeadlineSeconds": 10.0,
         "retryPeriodSeconds": 2.0,
     },
-    "karpenter": {"namespaces": ("kube-system", "karpenter")},
     "assist": {"karpenter": False, "clusterAutoscaler": False, "clusterAPI": False},
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
@@ -165,7 +165,7 @@ def test_an_empty_selector_takes_every_node(settings_file: Path) -> None:
 
 
 def test_what_is_no_namespace_is_refused(settings_file: Path) -> None:
-    assert refused(settings_file, "karpenter: {namespaces: [Wrong]}").startswith("karpenter.namespaces[0]: ")
+    assert refused(settings_file, "leaderElection: {namespace: Wrong}").startswith("leaderElection.namespace: ")
 
 
 # A list of one word is what that one wants.

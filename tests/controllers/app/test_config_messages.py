@@ -101,10 +101,9 @@ def test_a_wrong_value_is_told_with_its_field_and_what_was_expected(tmp_path: Pa
             "is no longer than 253",
         ),
         (
-            "karpenter: {namespaces: [ok, Not]}",
-            "karpenter.namespaces[1]: Expected `str` matching regex '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$', got 'Not'; "
-            'a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no longer '
-            "than 63",
+            "finalizer: foregroundDeletion",
+            "finalizer: Invalid enum value 'foregroundDeletion'; choose one of auto, gracectl.io/termination, "
+            "karpenter.sh/termination",
         ),
         ("log: {level: 3}", "log.level: Expected `str`, got `int` (3); choose one of debug, error, info, warning"),
         (

@@ -119,13 +119,13 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(finalizers=()),),
             WarningKind.FINALIZER_MISSING,
-            "finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; is `gracectl "
+            "finalizer of gracectl missing: deleted now, it would disappear without a drain; is `gracectl "
             "controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
             WarningKind.FINALIZER_MISSING,
-            "being deleted without the finalizer karpenter.sh/termination, which can no longer be added: not drained",
+            "being deleted without the finalizer of gracectl, which can no longer be added: not drained",
         ),
         (
             (a_good_node(), a_claim("c1"), a_claim("c2")),
@@ -219,7 +219,7 @@ def test_an_unmanaged_node_is_not_drained_for_maintenance_either() -> None:
     assert [(warning.kind, warning.message) for warning in node.warnings] == [
         (
             WarningKind.FINALIZER_MISSING,
-            "finalizer karpenter.sh/termination missing: it would not be drained; is `gracectl controller` running, "
+            "finalizer of gracectl missing: it would not be drained; is `gracectl controller` running, "
             "and does its nodeSelector match the node?",
         )
     ]

@@ -14,13 +14,8 @@ from support.thorough import thorough
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import load_provider
 from gracectl.controllers.rbac import MissingPermissions
-from gracectl.kube.rbac import Permission
-from gracectl.model.names import KARPENTER_LEASE
 
 pytestmark = pytest.mark.sockets
-
-TOLERATED: Final = Permission("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
-"""Not asked for at the start: who may not look for a Karpenter sees none, and says so."""
 
 MOST: Final = [
     each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "definitions of claims", "machines", "replace first")
@@ -55,7 +50,7 @@ async def test_everything_is_done_with_these_rights_and_each_of_them_is_needed(
     assert told.unused == []
     settings = installed.settings
     admission = settings["admission"]
-    ours = {settings["leaderElection"]["name"], admission["name"], admission["secret"], KARPENTER_LEASE}
+    ours = {settings["leaderElection"]["name"], admission["name"], admission["secret"]}
     for grant, attempts in told.needed.items():
         # What has a name of ours is granted by it, but for making it: then it has none yet.
         assert grant.name or ours.isdisjoint(attempt.name for attempt in attempts), str(grant)
@@ -70,10 +65,6 @@ async def test_with_one_right_less_the_controller_refuses_to_start_and_names_it(
         async with place_for(installed, without(installed.objects, grant), tmp_path, parts=frozenset()) as place:
             provider = load_provider(place.stage.settings.provider)
             controller = Controller(place.stage.settings, place.wire, place.stage.clock, provider)
-            if grant.right == TOLERATED:
-                await controller.check()
-                assert place.wire.forbidden
-                continue
             with pytest.raises(MissingPermissions) as caught:
                 await controller.check()
             assert caught.value.rights == (grant.right,)

@@ -19,7 +19,7 @@ from e2e_support.target import embedded_cluster
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
 from support.fleet import Fleet, overheard
-from support.karpenter import HOLDER, installed
+from support.karpenter import installed
 from support.servers import mute
 
 from gracectl.admission.settings import AdmissionSettings
@@ -238,17 +238,23 @@ def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: P
     assert place.run("doctor", "--config", str(file)).exit_code == 2
 
 
-def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
-    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    renewed = format_micro_time(SystemClock().now() + 50)  # a minute counts: this machine may be slow
-    spec = {"holderIdentity": HOLDER, "leaseDurationSeconds": 600, "renewTime": renewed}
-    lease = {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}
-    with existing(place, path, lease):
-        assert found_in(place)["Karpenter"]["state"] == "ok"  # any client may make a Lease
-    with installed(place), existing(place, path, lease):
+def test_the_finalizer_follows_karpenter_and_the_setting(place: Fleet) -> None:
+    assert found_in(place)["Karpenter"]["message"] == (
+        "not installed; finalizer of all others: karpenter.sh/termination (setting finalizer: auto)"
+    )
+    with installed(place):
         found = found_in(place)["Karpenter"]
-    assert found["state"] == "failed"
-    assert f"{HOLDER} holds the Lease kube-system/karpenter-leader-election" in found["message"]
+        assert (found["state"], found["message"]) == (
+            "ok",
+            (
+                "installed: its nodes and node claims are left to it; finalizer of all others: gracectl.io/termination "
+                "(setting finalizer: auto)"
+            ),
+        )
+        with config_map(place, "finalizer: karpenter.sh/termination\n"):
+            assert found_in(place)["Karpenter"]["message"].endswith(
+                "karpenter.sh/termination (setting finalizer: karpenter.sh/termination)"
+            )
 
 
 def test_clocks_that_a_controller_has_reported_are_a_fault_for_a_while(place: Fleet) -> None:
@@ -286,7 +292,6 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
             "clocks",
             "permissions",
             "webhooks",
-            "Karpenter",
             "nodes",
             "budgets",
             "annotations",

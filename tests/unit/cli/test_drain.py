@@ -139,9 +139,9 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     assert (result.exit_code, result.stdout) == (3, "")
     assert errors(result.stderr) == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
-        "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; "
+        "  - bare-1: finalizer of gracectl missing: deleted now, it would disappear without a drain; "
         "is `gracectl controller` running, and does its nodeSelector match the node?\n"
-        "  - bare-2: being deleted without the finalizer karpenter.sh/termination, which can no longer "
+        "  - bare-2: being deleted without the finalizer of gracectl, which can no longer "
         "be added: not drained\n"
     )
     assert not place.is_deleted("good")
@@ -503,7 +503,7 @@ def test_terminating_or_unmanaged_nodes_cannot_be_drained_for_maintenance(place:
     assert after(result.stderr) == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
         "  - late: already being deleted for <time>; a deletion cannot be undone\n"
-        "  - nobodys: finalizer karpenter.sh/termination missing: it would not be drained; is `gracectl "
+        "  - nobodys: finalizer of gracectl missing: it would not be drained; is `gracectl "
         "controller` running, and does its nodeSelector match the node?\n"
     )
     assert names.KEEP_DRAINED not in place.annotations("fine")

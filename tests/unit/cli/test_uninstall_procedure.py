@@ -9,6 +9,7 @@ from kubesim.faults import Latency, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.disruption import TERMINABLE
+from support.karpenter import karpenter_runs
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 from support.stories import keep
 
@@ -216,6 +217,32 @@ async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_op
             report = await Leaving(stage).run()
         (cordoned,) = report.cordoned_nodes
         assert cordoned.commands == ("kubectl uncordon n1", "kubectl annotate node n1 gracectl.io/pending-cordoned-")
+
+
+async def test_next_to_karpenter_its_nodes_and_claims_keep_their_finalizer() -> None:
+    async with staged("n1", settings=Settings()) as stage, karpenter_runs(stage, "k1"):
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            (node,) = [each for each in stage.nodes() if each["metadata"]["name"] == "n1"]
+            assert finalizers_of(node) == [names.OWN_FINALIZER]
+        report = await Leaving(stage).run()
+        assert [(each.kind, each.name) for each in report.removals if each.kind in ("Node", "NodeClaim")] == [
+            ("Node", "n1")
+        ]
+        assert {each["metadata"]["name"]: finalizers_of(each) for each in (*stage.nodes(), *stage.claims())} == {
+            "n1": [],
+            "k1": [names.FINALIZER],
+            "k1-claim": [names.FINALIZER],
+        }
+
+
+async def test_both_finalizers_of_gracectl_are_removed_and_from_others_nodes_its_own() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        await stage.patch_node("n1", {"metadata": {"finalizers": [*names.FINALIZERS, "other.io/hold"]}})
+        theirs = {"labels": {names.NODE_POOL: "general"}, "finalizers": [*names.FINALIZERS]}
+        await stage.patch_node("n2", {"metadata": theirs})
+        await Leaving(stage).run()
+        assert [finalizers_of(node) for node in stage.nodes()] == [["other.io/hold"], [names.FINALIZER]]
 
 
 async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:
