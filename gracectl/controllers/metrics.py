@@ -56,6 +56,7 @@ QUEUES: Final = (
     "interruptions",
     "finalizers",
     "finalizers-nodeclaims",
+    "finalizers-replaced",
     "released-pods",
     "invalid-annotations",
     "node-budgets",

@@ -87,7 +87,7 @@ async def test_either_goes_and_the_other_works() -> None:
             async with stage.settled():
                 pass
             await stage.delete_node("k1")  # gracectl has gone
-            await stage.until_gone("k1")
+            await stage.until_claims_gone("k1-claim")
         await stage.call("DELETE", NODE_POOLS_DEFINITION)  # and now Karpenter
         async with stage.settled():
             await stage.add_nodes("n3")
