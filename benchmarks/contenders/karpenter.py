@@ -115,13 +115,13 @@ class Karpenter:
                 await together([partial(_removed, site.client, CLAIMS, name) for name in nodes])
 
     async def _own(self, site: Site, name: str) -> None:
-        await site.client.create(CLAIMS, "", _claim(name, self._grace))
-        launched = MergePatch({"status": _launched(name, site.clock.now())})
-        await site.client.patch(CLAIMS, ("", name), launched, subresource="status")
+        await site.client.create(CLAIMS, "", claim_of(name, self._grace))
+        status = MergePatch({"status": launched(name, site.clock.now())})
+        await site.client.patch(CLAIMS, ("", name), status, subresource="status")
         label = f"{NODE_CLASS['group']}/{NODE_CLASS['kind'].lower()}"
         node = {
             "metadata": {"labels": {label: NODE_CLASS["name"]}, "finalizers": [FINALIZER]},
-            "spec": {"providerID": _provider_id(name)},
+            "spec": {"providerID": provider_id(name)},
         }
         await site.client.patch(NODES, ("", name), MergePatch(node))
 
@@ -158,21 +158,23 @@ def definitions_in(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
     return [each for each in found if each and each.get("kind") == "CustomResourceDefinition"]
 
 
-def _claim(name: str, grace: float | None) -> dict[str, Any]:
+def claim_of(name: str, grace: float | None) -> dict[str, Any]:
+    """A NodeClaim as Karpenter makes it; `grace`: its terminationGracePeriod in seconds."""
     os_of = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
     spec = {"nodeClassRef": NODE_CLASS, "requirements": [os_of], "expireAfter": "Never"}
     until = {} if grace is None else {"terminationGracePeriod": f"{grace:g}s"}
     return {"metadata": {"name": name}, "spec": {**spec, **until}}
 
 
-def _launched(name: str, now: float) -> dict[str, Any]:
+def launched(name: str, now: float) -> dict[str, Any]:
     """The status of a NodeClaim whose node is there, and takes pods."""
     since = {"status": "True", "lastTransitionTime": format_time(now), "message": "", "observedGeneration": 1}
     conditions = [{"type": kind, "reason": kind, **since} for kind in CONDITIONS]
-    return {"nodeName": name, "providerID": _provider_id(name), "conditions": conditions}
+    return {"nodeName": name, "providerID": provider_id(name), "conditions": conditions}
 
 
-def _provider_id(name: str) -> str:
+def provider_id(name: str) -> str:
+    """Of the instance of a node, which has its name."""
     return f"kwok://{name}"
 
 

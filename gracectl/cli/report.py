@@ -16,6 +16,7 @@ from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, NeverCause, Unknown, Window
 from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.owners import Ownership
 from gracectl.policy.protection import Protection
 from gracectl.policy.warnings import PlanWarning
 
@@ -112,3 +113,8 @@ def _never_cause(cause: NeverCause) -> Json:
 
 def _seconds(instant: float | None, at: float) -> float | None:
     return None if instant is None else max(round(instant - at, 3), 0.0)
+
+
+def owner_report(owner: Ownership | None, *, is_assisted: bool) -> Json | None:
+    """The other controller that drains a node, what shows it, and whether gracectl evicts its pods, too."""
+    return None if owner is None else {"name": owner.owner.value, "reason": owner.reason, "assisted": is_assisted}

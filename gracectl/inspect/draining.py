@@ -13,7 +13,8 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.forecast import deadline_if_requested, is_draining
+from gracectl.inspect.forecast import deadline_if_requested, is_draining, other_drain_of, view_for_other
+from gracectl.inspect.owned import began_at, is_drained_by_other
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import natural_key
@@ -35,13 +36,15 @@ QueueKey = tuple[BudgetKey, ...]
 class PodStatus(msgspec.Struct, frozen=True):
     """A pod that is waited for. `since`: when (Unix seconds) its outcome in the plan has begun, as far as is known.
 
-    `remedy`: the command that lets it go, or the owner to ask; empty if it is not blocked itself.
+    `remedy`: the command that lets it go, or the owner to ask; empty if it is not blocked itself. `owner`: the other
+    controller that evicts it, alone; empty: gracectl does.
     """
 
     entry: PodPlan
     since: float
     queue_position: QueuePosition | None
     remedy: str = ""
+    owner: str = ""
 
 
 class BlockedHistory:
@@ -90,7 +93,7 @@ class DrainingPlan:
         blocked = [(each, blocked_since(each, view.budgets.get(each.pod.uid, ()), began)) for each in self.plan.left]
         self.since = self.history.update(blocked, now)
         queued: dict[QueueKey, list[QueuedPod]] = {}
-        for entry in self.plan.leaving:
+        for entry in () if view.is_unassisted else self.plan.leaving:  # its owner has queues of its own
             if entry.budgets:
                 queued.setdefault(entry.budgets, []).append(QueuedPod(view.node.name, began, entry))
         self.queued = {key: tuple(pods) for key, pods in queued.items()}
@@ -128,6 +131,11 @@ class DrainingNodes:
             cluster.claims.subscribe(self._claim_changed)
             cluster.attachments.subscribe(self._attachment_changed)
 
+    def configure(self, settings: TerminationSettings) -> None:
+        """Plan all nodes again by these settings."""
+        self._settings = settings
+        self._changed.update(self.plans)
+
     def update(self, now: float) -> None:
         """Plan the changed nodes at `now` (Unix seconds, the server's clock)."""
         draining = [
@@ -145,7 +153,7 @@ class DrainingNodes:
             if known is None or self._is_outdated(known, now):
                 each = known or DrainingPlan(node, BlockedHistory())
                 changed_queues.update(dict.fromkeys(each.queued))
-                each.make(self._view(node, now), requested_at(node, now), now)
+                each.make(self._view(node, now), self._requested_at(node, now), now)
                 changed_queues.update(dict.fromkeys(each.queued))
                 known = each
             kept[node.name] = known
@@ -164,9 +172,10 @@ class DrainingNodes:
         """Pods that block a draining node, the most urgent first; the same object if none has changed."""
         found = self.plans[name]
         if found.pods is None:
-            budgets = found.view.budgets
+            budgets, other = found.view.budgets, found.view.other
+            owner = "" if other is None or other.is_assisted else other.owner.value
             found.pods = tuple(
-                PodStatus(each, found.since[uid], self._position(each), pod_remedy(each, budgets.get(uid, ())))
+                PodStatus(each, found.since[uid], self._position(each), pod_remedy(each, budgets.get(uid, ())), owner)
                 for each in by_urgency(found.plan.left)
                 for uid in [each.pod.uid]
             )
@@ -187,7 +196,15 @@ class DrainingNodes:
         claim = self._cluster.claim_ending_with(known.node)
         return claim is not None and claim.deletion_timestamp is None
 
+    def _requested_at(self, node: Node, now: float) -> float:
+        if is_drained_by_other(self._cluster, node):
+            return began_at(self._cluster, node, now)
+        return requested_at(node, now)
+
     def _view(self, node: Node, now: float) -> NodeView:
+        other = other_drain_of(self._cluster, self._settings, node, now)
+        if other is not None and is_drained_by_other(self._cluster, node):
+            return view_for_other(self._cluster, self._settings, node, other, now)
         deadline = deadline_if_requested(self._cluster, self._settings, node, now)
         view = self._cluster.view_of(node, self._settings.policy, deadline)
         requested = requested_at(node, now)

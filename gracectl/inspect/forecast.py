@@ -7,13 +7,22 @@ All draining nodes are simulated together, since their pods wait for the same bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.owned import (
+    began_at,
+    deadline_of_other,
+    is_begun,
+    is_drained_by_other,
+    other_drain,
+    owner_of_drain,
+    warnings_of_other,
+)
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
@@ -33,7 +42,7 @@ from gracectl.policy.deadlines import (
     missing_deadline,
 )
 from gracectl.policy.finalizers import has_finalizer
-from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     drain_deadline,
     is_maintenance_requested,
@@ -42,7 +51,10 @@ from gracectl.policy.maintenance import (
     maintenance_since,
 )
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
-from gracectl.policy.owners import other_owner
+from gracectl.policy.other_drains import OtherDrain, autoscaler_drain
+from gracectl.policy.owners import Ownership, other_owner
+from gracectl.policy.paces import forecast_all
+from gracectl.policy.plan import NodeView
 from gracectl.policy.remedies import OTHER_OWNER, remedy
 from gracectl.policy.returning import cordon_known_at
 from gracectl.policy.scenario import DrainingNode
@@ -63,7 +75,7 @@ LONGEST = 400
 class NodeDrainForecast(msgspec.Struct, frozen=True):
     """Forecast of a node. `is_terminating`: already deleted. `is_maintenance`: drained, but not deleted.
 
-    `is_requested`: its drain is requested already.
+    `is_requested`: its drain is requested already. `owner`: another controller that drains it.
     """
 
     forecast: NodeForecast
@@ -73,6 +85,13 @@ class NodeDrainForecast(msgspec.Struct, frozen=True):
     is_terminating: bool
     is_maintenance: bool = False
     is_requested: bool = False
+    owner: Ownership | None = None
+
+    @property
+    def is_assisted(self) -> bool:
+        """Whether gracectl evicts pods that another owner drains."""
+        other = self.forecast.draining.view.other
+        return other is not None and other.is_assisted
 
     @property
     def name(self) -> str:
@@ -127,25 +146,34 @@ def forecast_drains(
         for node in draining
     }
     drains = (_draining(cluster, settings, each, now) for each in requested.values())
-    whole, seen = confirmed(forecast(drains, now, assumptions), assumptions.seen)
+    whole, seen = confirmed(forecast_all(drains, now, assumptions), assumptions.seen)
     found = tuple(
         NodeDrainForecast(
             forecast=node_forecast,
             deadline=deadline_if_requested(cluster, settings, requested[node.name], now),
             deadline_origin=origin_if_requested(cluster, settings, requested[node.name], now),
             warnings=by_importance(
-                [*node_warnings(cluster, settings, node, for_maintenance=for_maintenance), *warnings_of(node_forecast)]
+                [
+                    *node_warnings(cluster, settings, node, now, for_maintenance=for_maintenance),
+                    *warnings_of(node_forecast),
+                ]
             ),
             is_terminating=is_terminating(node, settings, cluster),
             is_maintenance=node.name in stays,
             is_requested=is_maintenance_requested(node)
             if node.name in stays
             else is_terminating(node, settings, cluster),
+            owner=_owner_of(cluster, node_forecast),
         )
         for node, node_forecast in zip(draining, whole.nodes, strict=True)
         if node.name in chosen
     )
     return DrainForecast(found, whole, seen)
+
+
+def _owner_of(cluster: ClusterCache, forecast: NodeForecast) -> Ownership | None:
+    node = forecast.draining.view.node
+    return None if forecast.draining.view.other is None else owner_of_drain(cluster, node) or cluster.owner_of(node)
 
 
 def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainForecast:
@@ -156,6 +184,17 @@ def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainFor
         return msgspec.structs.replace(node, warnings=by_importance([*node.warnings, *found]))
 
     return msgspec.structs.replace(forecast, nodes=tuple(map(with_warnings, forecast.nodes)))
+
+
+def with_warnings(forecast: DrainForecast, found: Mapping[str, tuple[PlanWarning, ...]]) -> DrainForecast:
+    """Add these warnings, by the name of the node."""
+
+    def add(node: NodeDrainForecast) -> NodeDrainForecast:
+        if node.name not in found:
+            return node
+        return msgspec.structs.replace(node, warnings=by_importance([*node.warnings, *found[node.name]]))
+
+    return msgspec.structs.replace(forecast, nodes=tuple(map(add, forecast.nodes)))
 
 
 def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:
@@ -194,15 +233,19 @@ def draining_nodes(
 
 
 def is_draining(node: Node, settings: TerminationSettings, cluster: ClusterCache | None = None) -> bool:
-    """Whether gracectl drains this node, for its termination or for maintenance. `cluster`: with its claims, once they
-    are known.
+    """Whether gracectl or another owner drains this node, or has to. `cluster`: with its claims; before they are known,
+    some nodes that nobody drains are included.
     """
-    return (is_finalizing(node) or is_maintenance_requested(node)) and _manages(node, settings, cluster)
+    if (is_finalizing(node) or is_maintenance_requested(node)) and _manages(node, settings, cluster):
+        return True
+    if cluster is None:
+        return is_finalizing(node) or autoscaler_drain(node) is not None
+    return is_drained_by_other(cluster, node)
 
 
 def is_terminating(node: Node, settings: TerminationSettings, cluster: ClusterCache) -> bool:
-    """Whether this node is deleted, and managed by gracectl."""
-    return is_finalizing(node) and _manages(node, settings, cluster)
+    """Whether this node is deleted, and gracectl or another owner drains it."""
+    return (is_finalizing(node) and _manages(node, settings, cluster)) or is_drained_by_other(cluster, node)
 
 
 def _manages(node: Node, settings: TerminationSettings, cluster: ClusterCache | None) -> bool:
@@ -215,6 +258,8 @@ def deadline_if_requested(
     """The deadline of a node in maintenance, or that is deleted at `now`, or was before."""
     if is_maintenance_requested(node):
         return drain_deadline(node)
+    if (other := other_drain_of(cluster, settings, node, now)) is not None:
+        return deadline_of_other(cluster, node, other, now)
     claim = cluster.claim_ending_with(node)
     deleted_claim = None if claim is None else _deleted(claim, now)
     return deadline_of(_deleted(node, now), deleted_claim, settings.policy)
@@ -242,8 +287,26 @@ def _requested(node: Node, now: float, seconds: float | None, *, stays: bool) ->
     return msgspec.structs.replace(node, annotations={key: text for key, text in wanted.items() if text is not None})
 
 
+def other_drain_of(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> OtherDrain | None:
+    """See `other_drain`; None also if gracectl drains this node regardless of its owner."""
+    if settings.managed.of_any_owner or is_maintenance_requested(node):
+        return None
+    return other_drain(cluster, settings, node, now)
+
+
+def view_for_other(
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, other: OtherDrain, now: float
+) -> NodeView:
+    """View of a node that another owner drains, or would drain if the node were deleted at `now`."""
+    view = cluster.view_of(node, settings.policy, deadline_of_other(cluster, node, other, now))
+    cordoned_at = began_at(cluster, node, now) if is_begun(node) else now
+    return msgspec.structs.replace(view, other=other, cordoned_at=cordoned_at)
+
+
 def _draining(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
     """A node that is drained for maintenance, or deleted."""
+    if (other := other_drain_of(cluster, settings, node, now)) is not None:
+        return DrainingNode(view_for_other(cluster, settings, node, other, now), began_at(cluster, node, now))
     view = cluster.view_of(node, settings.policy, deadline_if_requested(cluster, settings, node, now))
     since = maintenance_since(node, now) if node.deletion_timestamp is None else node.deletion_timestamp
     cordoned_at = since if is_drain_begun(view.node) else now
@@ -264,6 +327,8 @@ def unmanaged_warning(
     """Why no controller would drain a node that is deleted, or drained for maintenance; None if one does. `claims`: of
     the node, as far as they are known."""
     if not settings.managed.includes(node, claims):
+        if not for_maintenance and other_owner(node, claims) is not None:
+            return _unfinalized(node)
         if (owner := other_owner(node, claims)) is not None:
             helps = remedy(OTHER_OWNER, node=node.name)
             return PlanWarning(WarningKind.NOT_MANAGED, f"not managed: {owner}", remedy=helps)
@@ -286,6 +351,15 @@ def unmanaged_warning(
     return PlanWarning(WarningKind.FINALIZER_MISSING, message, remedy=remedy(WarningKind.FINALIZER_MISSING))
 
 
+def _unfinalized(node: Node) -> PlanWarning | None:
+    """Why its owner would not drain this node."""
+    if names.FINALIZER in node.finalizers:
+        return None
+    state = "deleted now, it would disappear" if node.deletion_timestamp is None else "it disappears"
+    message = f"finalizer {names.FINALIZER} missing: {state} without a drain by Karpenter"
+    return PlanWarning(WarningKind.FINALIZER_MISSING, message, remedy=remedy(WarningKind.OWNER_WAITS))
+
+
 def _budget_warnings(
     node: Node, drain: NodeDrainForecast, budgets: Collection[NodeDisruptionBudget], now: float
 ) -> Iterator[PlanWarning]:
@@ -304,7 +378,7 @@ def _budget_warnings(
 
 
 def node_warnings(
-    cluster: ClusterCache, settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, *, for_maintenance: bool = False
 ) -> Iterator[PlanWarning]:
     """Warnings about the node itself that prevent its termination or drain."""
     if warning := unmanaged_warning(settings, node, cluster.claims_of(node), for_maintenance=for_maintenance):
@@ -313,6 +387,9 @@ def node_warnings(
     if for_maintenance and node.deletion_timestamp is None:
         yield from _invalid_deadlines((node,), names.DRAIN_DEADLINE)
         return  # machine and claim do not matter
+    if cluster.owner_of(node) is not None and not settings.managed.of_any_owner:
+        yield from warnings_of_other(cluster, node, now)
+        return
     yield from machine_warnings(node, settings.policy)
     claims = cluster.claims_of(node)
     if len(claims) > 1:

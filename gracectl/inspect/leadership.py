@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gracectl.controllers.settings import AssistSettings, TerminationSettings
 from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus, held_by_warning
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
@@ -70,6 +71,13 @@ def may_drain(leadership: Leadership, *, is_installed: bool) -> bool:
     if leadership.state is not LeaderState.UNKNOWN:
         return leadership.state is LeaderState.ACTIVE
     return bool(leadership.lease) or (is_installed and not leadership.is_absent)
+
+
+def as_led(settings: TerminationSettings, leadership: Leadership) -> TerminationSettings:
+    """The settings as far as they are in force: without a leader no owner is assisted."""
+    if leadership.state is LeaderState.NONE or leadership.is_absent:
+        return msgspec.structs.replace(settings, assist=AssistSettings(karpenter=False, cluster_autoscaler=False))
+    return settings
 
 
 UNKNOWN_LEADERSHIP: Final = Leadership(LeaderState.UNKNOWN)
@@ -133,4 +141,5 @@ def _with_leadership(status: NodeStatus, leadership: Leadership) -> NodeStatus:
 def _needs_controller(status: NodeStatus) -> bool:
     """Whether its next step is a controller's."""
     is_managed = all(each.kind is not WarningKind.NOT_MANAGED for each in status.warnings)
-    return status.state is not NodePhase.IDLE and is_managed and not status.is_done
+    is_ours = status.owner is None or status.is_assisted
+    return status.state is not NodePhase.IDLE and is_managed and is_ours and not status.is_done

@@ -20,8 +20,9 @@ from gracectl.policy.answers import Answer, Never, Sightings, Total, last_of, to
 from gracectl.policy.budgets import is_counted
 from gracectl.policy.confirmation import confirmed, current
 from gracectl.policy.explain import urgency_of
-from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, PodForecast
 from gracectl.policy.observations import ObservationLog
+from gracectl.policy.paces import forecast_all
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.clock import Clock
@@ -299,7 +300,7 @@ def forecast_of(nodes: Collection[DrainingNode], now: float, assumptions: Assump
 def _confirmed_forecast(
     nodes: Collection[DrainingNode], now: float, assumptions: Assumptions, before: Sightings
 ) -> tuple[Forecast | None, Sightings]:
-    return confirmed(forecast(nodes, now, assumptions), before) if 0 < _pods(nodes) <= MOST_PODS else (None, {})
+    return confirmed(forecast_all(nodes, now, assumptions), before) if 0 < _pods(nodes) <= MOST_PODS else (None, {})
 
 
 def _pods(nodes: Iterable[DrainingNode]) -> int:

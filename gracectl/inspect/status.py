@@ -18,6 +18,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.events import MISMATCH, unmanaged_node
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_requested, is_draining, node_warnings, origin_if_requested
+from gracectl.inspect.owned import began_at, other_drain, owner_of_drain, step_of_other, warnings_of_other
 from gracectl.inspect.pending import DueNode
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -38,6 +39,8 @@ from gracectl.policy.maintenance import (
     is_maintenance_ending,
     is_maintenance_requested,
 )
+from gracectl.policy.other_drains import autoscaler_drain
+from gracectl.policy.owners import Ownership
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import Plan, PodPlan
 from gracectl.policy.remedies import attachment_remedy, remedy
@@ -99,6 +102,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     it, the most urgent first; None: not listed yet. `pending`: its termination for health, label or age is due.
     `forecast`: of its drain, perhaps some seconds old; None: none was
     made. `stuck`: that nothing is left on a node in maintenance but stuck pods, with their names; empty if not.
+    `owner`: another controller that drains it; `is_assisted`: gracectl evicts its pods, too.
     """
 
     node: Node
@@ -113,6 +117,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     pending: PendingStatus | None = None
     forecast: NodeForecast | None = None
     stuck: str = ""
+    owner: Ownership | None = None
+    is_assisted: bool = False
 
     @property
     def name(self) -> str:
@@ -171,7 +177,8 @@ def trace_id_of(thing: Node | NodeClaim) -> str | None:
 
 def is_active(node: Node) -> bool:
     """Whether its termination, drain or uncordon is requested, or a controller has found its termination due."""
-    return node.deletion_timestamp is not None or is_in_maintenance(node) or is_pending(node)
+    is_requested = node.deletion_timestamp is not None or autoscaler_drain(node) is not None
+    return is_requested or is_in_maintenance(node) or is_pending(node)
 
 
 def node_statuses(
@@ -204,6 +211,12 @@ class NodeStatuses:
         self.draining = DrainingNodes(cluster, settings, has_pods, follows=follows)
         self._cluster = cluster
         self._settings = settings
+
+    def configure(self, settings: TerminationSettings) -> None:
+        """Use these settings from now on."""
+        if settings != self._settings:
+            self._settings = settings
+            self.draining.configure(settings)
 
     def at(self, chosen: Collection[str], now: float) -> tuple[NodeStatus, ...]:
         """See `node_statuses`. The `pods` of a node are the same object as before if none of them has changed."""
@@ -296,8 +309,11 @@ def _status(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
 ) -> NodeStatus:
     state = _state(node)
+    if (owner := owner_of_drain(cluster, node)) is not None and not settings.managed.of_any_owner:
+        return _status_of_other(cluster, settings, node, now, decision, owner)
     if state is NodePhase.IDLE:
-        return NodeStatus(node=node, state=state, since=None, warnings=tuple(shutdown_warnings(node)))
+        of_owner = warnings_of_other(cluster, node, now) if cluster.owner_of(node) is not None else ()
+        return NodeStatus(node=node, state=state, since=None, warnings=(*shutdown_warnings(node), *of_owner))
     if state is NodePhase.PENDING:
         return _pending_status(cluster, settings, node, now, _pending(node, None, now))
     is_requested = state is not NodePhase.UNCORDONING
@@ -312,6 +328,31 @@ def _status(
         deadline=deadline_if_requested(cluster, settings, node, now) if is_requested else None,
         deadline_origin=origin_if_requested(cluster, settings, node, now) if is_requested else None,
         warnings=by_importance(_warnings(cluster, settings, node, now, decision)),
+    )
+
+
+def _status_of_other(
+    cluster: ClusterCache,
+    settings: TerminationSettings,
+    node: Node,
+    now: float,
+    decision: Plan | None,
+    owner: Ownership,
+) -> NodeStatus:
+    """Status of a node that another owner drains."""
+    step, waits_for = step_of_other(cluster, node, decision)
+    other = other_drain(cluster, settings, node, now)
+    return NodeStatus(
+        node=node,
+        state=NodePhase.TERMINATING,
+        since=began_at(cluster, node, now),
+        step=step,
+        waits_for=waits_for,
+        deadline=deadline_if_requested(cluster, settings, node, now),
+        deadline_origin=origin_if_requested(cluster, settings, node, now),
+        warnings=by_importance([*shutdown_warnings(node), *warnings_of_other(cluster, node, now)]),
+        owner=owner,
+        is_assisted=other is not None and other.is_assisted,
     )
 
 
@@ -409,7 +450,7 @@ def _warnings(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
 ) -> Iterator[PlanWarning]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
-    for warning in node_warnings(cluster, settings, node, for_maintenance=is_maintenance_requested(node)):
+    for warning in node_warnings(cluster, settings, node, now, for_maintenance=is_maintenance_requested(node)):
         if warning.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
             if (owner := cluster.owner_of(node)) is not None and node.deletion_timestamp is not None:
                 continue  # its owner drains it

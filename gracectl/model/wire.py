@@ -186,6 +186,7 @@ class ClaimMeta(Meta):
 
 
 class NodeAnnotations(ClaimAnnotations):
+    do_not_disrupt: str | None = msgspec.field(default=None, name=names.DO_NOT_DISRUPT)
     keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
     drain_deadline: str | None = msgspec.field(default=None, name=names.DRAIN_DEADLINE)
     cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
@@ -371,3 +372,37 @@ def read_labels(raw: msgspec.Raw) -> dict[str, str]:
 
 _LABELS = Decoder(dict[str, str] | None)
 _SELECTOR: Decoder[WireLabelSelector | None] = Decoder(WireLabelSelector | None)
+
+
+# -- events -------------------------------------------------------------------------------------------
+
+
+class Reference(Object):
+    kind: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    uid: str | None = None
+
+
+class EventSource(Object):
+    component: str | None = None
+
+
+class Event(Object):
+    metadata: Meta
+    involved_object: Reference | None = None
+    source: EventSource | None = None
+    reporting_component: str | None = None
+    type: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    count: Integer | None = None
+    first_timestamp: Instant | None = None
+    last_timestamp: Instant | None = None
+    event_time: Instant | None = None
+
+    @property
+    def at(self) -> float:
+        """When it was last seen (Unix seconds); 0: unknown."""
+        found = (self.last_timestamp, self.event_time, self.first_timestamp, self.metadata.creation_timestamp)
+        return next((each.timestamp() for each in found if each is not None), 0.0)

@@ -114,6 +114,6 @@ def _reason(entry: PodPlan) -> str:
     if entry.protection is not None:
         until += entry.protection.limit_note
     forced = ""
-    if entry.delete_at is not None and entry.outcome in HELD:
-        forced = f"; it is deleted at {format_time(entry.delete_at)} at the latest"
+    if entry.deleted_by is not None and entry.outcome in HELD:
+        forced = f"; it is deleted at {format_time(entry.deleted_by)} at the latest"
     return (entry.reason or "is being evicted") + until + forced

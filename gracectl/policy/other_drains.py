@@ -17,10 +17,11 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.machine import Machine
 from gracectl.model.node import DISRUPTED_TAINT, Node, Taint, tolerates
 from gracectl.model.pod import Pod, UnknownPod
+from gracectl.policy.answers import Unknown
 from gracectl.policy.deadlines import invalid_deadline, written_deadline
 from gracectl.policy.evictability import FINISHED, is_silent
 from gracectl.policy.owners import DrainOwner, other_owner
-from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.protection import Protection, do_not_disrupt_of, protection_of
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.policy.waves import DEFAULT_ORDER, is_daemon
 
@@ -36,6 +37,14 @@ instant in the taint may be short of."""
 
 RETRY_SECONDS: Final = 120.0
 """Its --max-pod-eviction-time: then it gives up, and removes its taint."""
+
+PACES: Final[Mapping[DrainOwner, str]] = {
+    DrainOwner.KARPENTER: (
+        "when Karpenter tries again: it retries a pod that may not leave after up to 10 s, in no fixed order"
+    ),
+    DrainOwner.CLUSTER_AUTOSCALER: "when Cluster Autoscaler tries again, and when it gives up",
+}
+"""What is unknown of a drain that its owner carries out alone."""
 
 LOWEST_PRIORITY: Final = -(2**31)
 
@@ -53,16 +62,28 @@ class OtherDrain(msgspec.Struct, frozen=True):
     owner: ClassVar[DrainOwner]
     keeps_daemon_sets: ClassVar[bool] = False
     """The owner leaves the pods of DaemonSets on the node."""
+    minimum_seconds: ClassVar[float] = 0.0
+    """Least duration of the drain."""
+    late_seconds: ClassVar[float] = 0.0
+    """Seconds by which the owner may delete a pod for the deadline too late."""
     deadline: float | None = None
     """Instant at which the owner deletes the remaining pods regardless of what blocks them; None: never."""
+    claim: str = ""
+    """Name of the NodeClaim with the deadline; empty without one."""
+    is_assisted: bool = True
+    """Whether gracectl evicts, too. If not, a plan says what the owner alone does, at its own pace."""
 
     def held(self, pods: Sequence[Pod], now: float) -> Mapping[str, Held]:
         """By UID, the pods of the node that the owner does not evict now."""
         raise NotImplementedError
 
+    def group_of(self, pod: Pod) -> int:
+        """Index into DEFAULT_ORDER of the pods with which the owner alone lets a pod leave."""
+        return 0
+
     def protection(self, pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
-        """Active protection of a pod, by the stricter one of the owner's reading and ours."""
-        return protection_of(pod, now, settings)
+        """Active protection of a pod, by the stricter one of the owner's reading and ours; unassisted, by its own."""
+        return protection_of(pod, now, settings) if self.is_assisted else None
 
     def deletes(self, pod: Pod) -> bool:
         """Whether the owner deletes this pod for the deadline, should the pod outlive it."""
@@ -82,6 +103,8 @@ class KarpenterDrain(OtherDrain, frozen=True):
     """
 
     owner = DrainOwner.KARPENTER
+    minimum_seconds = 4.0  # 5 s, counted from an instant that is cut to whole seconds
+    late_seconds = 11.0  # its longest backoff, and the second in which it looks
 
     def held(self, pods: Sequence[Pod], now: float) -> Mapping[str, Held]:
         """See OtherDrain."""
@@ -94,8 +117,17 @@ class KarpenterDrain(OtherDrain, frozen=True):
         held = Held(f"Karpenter waits for {DEFAULT_ORDER.waves[first].pods}", min(stuck_from, default=None))
         return {pod.uid: held for pod in pods if _karpenter_group(pod) > first}
 
+    def group_of(self, pod: Pod) -> int:
+        """See OtherDrain."""
+        return _karpenter_group(pod)
+
     def protection(self, pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
-        """See OtherDrain: Karpenter counts from the start of the pod, and knows no maximum."""
+        """See OtherDrain: Karpenter counts from the start of the pod, and knows no maximum. To Karpenter itself an
+        invalid value, or do-not-evict, is no protection.
+        """
+        if not self.is_assisted:
+            own = do_not_disrupt_of(pod, now, FROM_START)
+            return own if own is not None and own.is_valid else None
         found = [each for reading in (settings, FROM_START) if (each := protection_of(pod, now, reading)) is not None]
         return max(found, key=lambda each: float("inf") if each.until is None else each.until, default=None)
 
@@ -104,6 +136,11 @@ class KarpenterDrain(OtherDrain, frozen=True):
         if self.deadline is None or (pod.deletion_timestamp or self.deadline + 1) <= self.deadline:
             return False
         return pod.deletion_timestamp is not None or (pod.grace_seconds is not None and pod.grace_seconds >= 0)
+
+
+def is_pace(answer: Unknown) -> bool:
+    """Whether only the pace of an owner is unknown: the pod leaves without a change by anybody else."""
+    return bool(answer.missing) and all(each in PACES.values() for each in answer.missing)
 
 
 def karpenter_drain(node: Node, claims: Iterable[NodeClaim]) -> KarpenterDrain | None:
@@ -117,7 +154,9 @@ def karpenter_drain(node: Node, claims: Iterable[NodeClaim]) -> KarpenterDrain |
     if len(own) != 1:  # of several Karpenter uses none
         return KarpenterDrain()
     # At an instant that it cannot parse Karpenter fails before it drains.
-    return None if invalid_deadline(own[0]) is not None else KarpenterDrain(written_deadline(own[0]))
+    if invalid_deadline(own[0]) is not None:
+        return None
+    return KarpenterDrain(written_deadline(own[0]), own[0].name)
 
 
 def _karpenter_waits_for(pod: Pod, now: float) -> bool:

@@ -91,6 +91,11 @@ class NodeView(msgspec.Struct, frozen=True):
     """The drain of another owner: nothing is evicted or deleted that this owner would not evict or delete now."""
 
     @property
+    def is_unassisted(self) -> bool:
+        """Whether another owner drains the node alone."""
+        return self.other is not None and not self.other.is_assisted
+
+    @property
     def keeps_daemon_sets(self) -> bool:
         """Whether the pods of DaemonSets stay on the node."""
         return self.is_maintenance or (self.other is not None and self.other.keeps_daemon_sets)
@@ -167,6 +172,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     delete_at: float | None = None
     """The instant at which it is deleted for the deadline, should it still be there. The deleter applies the same rule
     (`policy.deadlines.delete_at`) to the newest pod when it sends the DELETE."""
+    late_seconds: float = 0.0
+    """Seconds by which that may be late: another owner deletes when it looks."""
     deadline: float | None = None
     """Instant by which the pod must have ended: the deadline of the node, or of the pod's wave."""
     protection: Protection | None = None
@@ -183,6 +190,11 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """Why it is not replaced before its eviction although that is requested."""
     attachments: tuple[VolumeAttachment, ...] = ()
     """The attachments that it waits for."""
+
+    @property
+    def deleted_by(self) -> float | None:
+        """Latest instant at which it is deleted for the deadline."""
+        return None if self.delete_at is None else self.delete_at + self.late_seconds
 
     @property
     def is_ambiguous(self) -> bool:
@@ -294,13 +306,16 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     """Collect inputs about all pods before planning each."""
     order = view.settings.order_of(view.node.labels) if view.other is None else DEFAULT_ORDER
     began = maintenance_since(view.node, now) if view.is_maintenance else view.node.deletion_timestamp
-    waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
+    wave_of = view.other.group_of if view.other is not None and view.is_unassisted else order.wave_of
+    waves = {pod.uid: wave_of(pod) for pod in view.pods}
     # Ignored pods need no time; which are ignored depends on the deadlines: on the earliest ones there can be.
     deadlines = wave_deadlines(order, range(len(order.waves)), view.deadline, began)
     ignored_pods: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     # An undecodable pod blocks the node, and no other pod: neither its wave nor its protection is known.
-    is_kubelet_gone = is_silent(view.node) and _has_stuck_pod(view.pods, waves, deadlines, now)
+    is_kubelet_gone = (
+        is_silent(view.node) and not view.is_unassisted and _has_stuck_pod(view.pods, waves, deadlines, now)
+    )
     for pod in (pod for pod in view.pods if not isinstance(pod, UnknownPod)):
         earliest = deadlines.earliest_of(waves[pod.uid])
         verdict = ignored(pod, now, deadlines.node, earliest, is_maintenance=view.keeps_daemon_sets)
@@ -315,7 +330,8 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     if view.attachments:
         staying = tuple(pod for pod in view.pods if pod.uid in ignored_pods and ignored_pods[pod.uid].stays)
         detaching = attachments_to_await(view.attachments, staying, view.volumes)
-    attached = () if is_kubelet_gone else detaching  # without a kubelet no volume is unstaged
+    # Without a kubelet no volume is unstaged; other owners do not let DaemonSet pods wait for volumes.
+    attached = () if is_kubelet_gone or view.is_unassisted else detaching
     occupied = in_turn = {waves[pod.uid] for pod in waited_for}
     if attached and any(has_volumes(pod) for pod in waited_for):
         # The volumes may be those of a later wave, which must not wait for the pods that wait for it.
@@ -341,7 +357,9 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         node_blocker=_node_blocker(waited_for, protections),
         taken=Counter(),
         returned_pods={
-            pod.uid: found for pod in waited_for if (found := came_late(view, pod)) is not None and found.until > now
+            pod.uid: found
+            for pod in (() if view.is_unassisted else waited_for)
+            if (found := came_late(view, pod)) is not None and found.until > now
         },
         verdicts={},
         replacing=set(),
@@ -448,6 +466,7 @@ class _PodPlanner(msgspec.Struct, frozen=True):
             until=decided.until,
             budgets=budgets,
             delete_at=at,
+            late_seconds=self.view.other.late_seconds if self.view.other and self.view.is_unassisted else 0.0,
             deadline=limit,
             protection=decided.protection,
             blocker=decided.blocker,
@@ -562,4 +581,5 @@ def settled_at(view: NodeView) -> float | None:
     """From when on a pod that was bound in the instant of the cordon would have been seen."""
     if view.cordoned_at is None:
         return None
-    return view.cordoned_at + view.settings.drain_of(view.node.labels).minimum_seconds
+    drain = view.settings.drain_of(view.node.labels) if view.other is None else view.other
+    return view.cordoned_at + drain.minimum_seconds

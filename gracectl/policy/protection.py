@@ -73,6 +73,12 @@ def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protect
     return None
 
 
+def do_not_disrupt_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
+    """Active protection by do-not-disrupt alone."""
+    found = _do_not_disrupt(pod, settings)
+    return found if found is not None and (found.until is None or now < found.until) else None
+
+
 def asks_for_protection(pod: Pod) -> bool:
     """Whether a pod has an annotation or label that protects, regardless of its value; cheap."""
     return (

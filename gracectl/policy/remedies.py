@@ -34,11 +34,14 @@ NO_SCALE: Final = "NoScale"
 VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
 VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
 SET_ASIDE: Final = "BudgetSetAside"
+CLAIM_DEADLINE: Final = "ClaimDeadline"
+NODE_HOLD: Final = "NodeHold"
+POOL_HOLD: Final = "PoolHold"
 OTHER_OWNER: Final = "OtherOwner"
 NO_DRAIN_DEADLINE: Final = "NoDrainDeadline"
 OTHER_REASONS: Final = (
     *(UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE, OTHER_OWNER),
-    NO_DRAIN_DEADLINE,
+    *(NO_DRAIN_DEADLINE, CLAIM_DEADLINE, NODE_HOLD, POOL_HOLD),
 )
 """Reasons other than a Blocker or a WarningKind."""
 
@@ -87,6 +90,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     OTHER_OWNER: "deleted, its owner drains it; to drain it and keep it: gracectl drain {node}",
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",
+    "OwnerWaits": "see whether a Karpenter leads: gracectl doctor",
+    NODE_HOLD: "let Karpenter disrupt it: kubectl annotate node {node} " + names.DO_NOT_DISRUPT + "-",
+    POOL_HOLD: "see its disruption budgets: kubectl get nodepools {pool} -o yaml",
+    "OwnerReports": "see all of them: kubectl describe {kind} {name}",
     "NodeBudgetBlocks": "see what it counts: gracectl budgets",
     "NeverDrains": (
         "give the node a deadline, which overrides budgets and protection: kubectl annotate node {node} --overwrite "
@@ -94,6 +101,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     NO_DRAIN_DEADLINE: (
         "give the drain a deadline, which overrides budgets and protection: gracectl drain {node} --deadline 15m"
+    ),
+    CLAIM_DEADLINE: (
+        "give its claim a deadline, which overrides budgets and protection: kubectl annotate nodeclaim {claim} "
+        f"--overwrite {names.TERMINATION_TIMESTAMP}={_SOON}"
     ),
     "StuckPods": "see why it does not stop: kubectl describe pod -n {namespace} {pod}",
     "MachineKeepsRunning": "terminate it in the cloud, or set provider.name before",

@@ -23,9 +23,10 @@ from gracectl.policy.deadlines import grace_of
 from gracectl.policy.evictability import is_static
 from gracectl.policy.explain import listed, stuck_text
 from gracectl.policy.forecast import NodeForecast, PodForecast
+from gracectl.policy.other_drains import is_pace
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection, protection_of
-from gracectl.policy.remedies import NO_DRAIN_DEADLINE, budget_remedy, pod_remedy, remedy
+from gracectl.policy.remedies import CLAIM_DEADLINE, NO_DRAIN_DEADLINE, budget_remedy, pod_remedy, remedy
 from gracectl.policy.scenario import RemovalMethod
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import period_share
@@ -37,11 +38,14 @@ class WarningKind(StrEnum):
     NOT_MANAGED = "NotManaged"
     FINALIZER_MISSING = "FinalizerMissing"
     NO_CONTROLLER = "NoController"
+    OWNER_WAITS = "OwnerWaits"
     NODE_BUDGET_BLOCKS = "NodeBudgetBlocks"
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
     # The blocking ones end here.
+    OWNER_HOLDS = "OwnerHolds"
+    OWNER_REPORTS = "OwnerReports"
     STUCK_PODS = "StuckPods"
     NODE_BUDGET_SPENT = "NodeBudgetSpent"
     EVICTION_REFUSED = "EvictionRefused"
@@ -150,8 +154,11 @@ def _never(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def _never_remedy(node: NodeForecast, pod: PodForecast) -> str:
-    reason = NO_DRAIN_DEADLINE if node.draining.view.is_maintenance else WarningKind.NEVER_DRAINS
-    found = [_remedy(node, pod), remedy(reason, node=node.name)]
+    found, view = [_remedy(node, pod)], node.draining.view
+    if view.other is not None:
+        found += [remedy(CLAIM_DEADLINE, claim=view.other.claim)] if view.other.claim else []
+    else:
+        found.append(remedy(NO_DRAIN_DEADLINE if view.is_maintenance else WarningKind.NEVER_DRAINS, node=node.name))
     return "; or ".join(filter(None, found))
 
 
@@ -162,7 +169,7 @@ def _remedy(node: NodeForecast, pod: PodForecast) -> str:
 def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
     if not isinstance(node.drained, Unknown):
         return
-    waiting = [pod for pod in node.pods if isinstance(pod.leaves, Unknown)]
+    waiting = [pod for pod in node.pods if isinstance(pod.leaves, Unknown) and not is_pace(pod.leaves)]
     for reason, pods in _by_reason(_roots(waiting)):
         called = tuple(map(_called, pods))
         message = (
@@ -188,8 +195,12 @@ def _is_overdue(node: NodeForecast) -> bool:
 
 def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.deadline is not None and _is_overdue(node):
-        machine = "" if node.draining.view.is_maintenance else ", and its instance is terminated immediately"
-        message = f"its deadline {format_time(node.plan.deadline)} has passed: every pod on it gets one second{machine}"
+        other, follows = node.draining.view.other, "every pod on it gets one second"
+        if other is not None:
+            follows = f"{other.owner} deletes what is left, and then terminates its instance"
+        elif not node.draining.view.is_maintenance:
+            follows += ", and its instance is terminated immediately"
+        message = f"its deadline {format_time(node.plan.deadline)} has passed: {follows}"
         yield PlanWarning(WarningKind.OVERDUE, message)
 
 
@@ -436,7 +447,7 @@ def _final(pod: PodForecast) -> PodPlan:
 
 def _deleted(node: NodeForecast) -> Iterator[PodForecast]:
     """Pods that are certainly deleted for the deadline."""
-    return (pod for pod in node.pods if pod.methods == (RemovalMethod.DELETED,))
+    return (pod for pod in node.pods if pod.methods == (RemovalMethod.DELETED,) and pod.removals)
 
 
 def _holds(pod: PodForecast) -> bool:

@@ -55,7 +55,7 @@ async def _lend(target: Target, kind: Kind) -> None:
             status, _ = await api.call("POST", DEFINITIONS, _marked(kind))
         if status not in (200, 201, 409):
             pytest.skip(f"no {kind.definition} here, and their definition cannot be put in ({status})")
-        await _until_served(api, kind)
+        await until_served(api, kind)
 
 
 def _marked(kind: Kind) -> JsonObject:
@@ -64,7 +64,7 @@ def _marked(kind: Kind) -> JsonObject:
     return {**definition, "metadata": {**definition["metadata"], "labels": labels}}
 
 
-async def _until_served(api: ApiClient, kind: Kind) -> None:
+async def until_served(api: ApiClient, kind: Kind) -> None:
     """A server that has taken a definition does not serve it at once."""
     clock = SystemClock()
     with anyio.fail_after(PATIENCE):

@@ -175,6 +175,10 @@ class Story:
         """Take away this node, too, when the story ends."""
         self._nodes.append(node)
 
+    def adopt_claim(self, name: str) -> None:
+        """Take away this claim, too, when the story ends."""
+        self._claims.append(name)
+
     async def claim(self, node: str, **spec: Any) -> JsonObject:
         """The claim of a node, once the keeper holds it; `spec` as its manifest writes it."""
         name = f"{node}-claim"

@@ -28,6 +28,7 @@ PATHS = {
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "nodeclaims": "/apis/karpenter.sh/v1/nodeclaims",
     "volumeattachment": "/apis/storage.k8s.io/v1/volumeattachments",
+    "nodepools": "/apis/karpenter.sh/v1/nodepools",
     "nodeclaim": "/apis/karpenter.sh/v1/nodeclaims",
 }
 VERBS = ("get", "describe", "delete", "edit", "patch", "annotate", "label", "create", "taint")

@@ -29,8 +29,16 @@ from gracectl.cli.report import structured
 from gracectl.cli.settings import EffectiveSettings, SettingsSource, installation_note, settings_options
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets, with_surroundings
-from gracectl.inspect.leadership import read_leadership
+from gracectl.inspect.forecast import (
+    DrainForecast,
+    forecast_drains,
+    is_draining,
+    with_node_budgets,
+    with_surroundings,
+    with_warnings,
+)
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, as_led, read_leadership
+from gracectl.inspect.owner_reports import Reports, read_owner_reports
 from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.auth.credentials import ClusterAddress
@@ -96,7 +104,7 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
       cluster {context, server}, at, note,
       assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
       drained (answer), unknown [node], never [node],
-      nodes [{name, terminating, deletedAt,
+      nodes [{name, terminating, owner {name, reason, assisted}, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
         drained (answer),
         warnings [{kind, blocking, message, objects, remedy}],
@@ -133,7 +141,7 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 class PlanInput(msgspec.Struct, frozen=True):
     """The cluster at `now` (Unix seconds, the server's clock), and the names of the chosen nodes.
 
-    `note`: assumption about the controller if none leads; checks that were not possible.
+    `note`: assumption about the controller if none leads; checks that were not possible. `reports`: of other owners.
     """
 
     effective: EffectiveSettings
@@ -144,6 +152,8 @@ class PlanInput(msgspec.Struct, frozen=True):
     address: ClusterAddress = ClusterAddress()
     note: str = ""
     around: Surroundings = Surroundings()
+    reports: Reports = {}
+    leadership: Leadership = UNKNOWN_LEADERSHIP
 
     @property
     def settings(self) -> Settings:
@@ -179,7 +189,8 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     chosen = nodes.among(cluster.nodes.values())
     around = await read_surroundings(connection.client, cluster, chosen)
     note = "; ".join(filter(None, (installation_note(effective, leadership), around.note)))
-    return PlanInput(effective, cluster, chosen, now, budgets, connection.cluster, note, around)
+    reports = await read_owner_reports(connection.client, cluster, chosen)
+    return PlanInput(effective, cluster, chosen, now, budgets, connection.cluster, note, around, reports, leadership)
 
 
 def forecast_plan(
@@ -202,13 +213,14 @@ def forecast_plan(
     with computing(inputs):
         forecast = forecast_drains(
             inputs.cluster,
-            settings.termination,
+            as_led(settings.termination, inputs.leadership),
             inputs.chosen,
             inputs.now,
             assumptions,
             for_maintenance=for_maintenance,
         )
-    return with_node_budgets(with_surroundings(forecast, inputs.around), inputs.node_budgets, inputs.now)
+    forecast = with_warnings(with_surroundings(forecast, inputs.around), inputs.reports)
+    return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
 
 
 @contextmanager

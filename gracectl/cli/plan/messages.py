@@ -120,9 +120,9 @@ def _deletion(pod: PodForecast, origin: TimeOrigin) -> str:
     """Suffix about the deletion for the deadline."""
     request = next((request for request in pod.removals if request.method is RemovalMethod.DELETED), None)
     if RemovalMethod.DELETED not in pod.methods or request is None:
-        if pod.entry.delete_at is None or pod.is_certain:
+        if pod.entry.deleted_by is None or pod.is_certain:
             return ""
-        return f"; deleted by {origin.clock(pod.entry.delete_at)}"
+        return f"; deleted by {origin.clock(pod.entry.deleted_by)}"
     lead = ", or " if RemovalMethod.EVICTED in pod.methods else "; " if blocked_by(pod.entry) else ""
     when = f"at {origin.clock(request.at)}"
     first = max(pod.entry.delete_at or request.at, origin.at)
@@ -159,7 +159,8 @@ def is_unmanaged(node: NodeDrainForecast) -> bool:
 def drained_text(node: NodeDrainForecast, at: float) -> str:
     """`drained 0:02-15:00 after its deletion`."""
     if is_unmanaged(node):
-        return f"not drained: not managed; if it were: {_drained(node, at)}"
+        why = "not managed; if it were" if node.owner is None else "no finalizer; with it"
+        return f"not drained: {why}: {_drained(node, at)}"
     return _drained(node, at)
 
 
@@ -177,6 +178,13 @@ def deadline_text(node: NodeDrainForecast, at: float) -> str:
         return "" if node.is_maintenance else NO_DEADLINE
     when = f"{elapsed(node.deadline.at - at)} ({format_time(node.deadline.at)})"
     return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"
+
+
+def owner_text(node: NodeDrainForecast) -> str:
+    """Which other controller drains it; empty if gracectl does."""
+    if node.owner is None:
+        return ""
+    return f"{node.owner}; gracectl {'assists' if node.is_assisted else 'does not assist'}"
 
 
 def since_text(node: NodeDrainForecast, at: float) -> str:

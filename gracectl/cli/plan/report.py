@@ -9,6 +9,7 @@ from gracectl.cli.report import (
     Json,
     answer_report,
     instant,
+    owner_report,
     protection_report,
     queue_position_report,
     warning_report,
@@ -57,6 +58,7 @@ def _node(node: NodeDrainForecast, origin: TimeOrigin) -> Json:
     return {
         "name": node.name,
         "terminating": node.is_terminating,
+        "owner": owner_report(node.owner, is_assisted=node.is_assisted),
         "deletedAt": format_time(node.forecast.draining.since),
         "deadline": _deadline(node, origin),
         "drained": answer_report(node.forecast.drained, origin.at),

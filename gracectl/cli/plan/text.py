@@ -47,7 +47,7 @@ class WaveText(msgspec.Struct, frozen=True):
 
 
 class NodeText(msgspec.Struct, frozen=True):
-    """A node. `facts`: its deadline, and since when it has been terminating."""
+    """A node. `facts`: its owner, its deadline, and since when it has been terminating."""
 
     name: str
     headline: str
@@ -145,7 +145,11 @@ def node_summary(node: NodeDrainForecast, origin: messages.TimeOrigin) -> NodeSu
 
 def _node(node: NodeDrainForecast, origin: messages.TimeOrigin, detail: Detail) -> NodeText:
     left = [pod for pod in node.forecast.pods if pod.is_waited_for or detail.verbose]
-    facts = (messages.deadline_text(node, origin.at), messages.since_text(node, origin.at))
+    facts = (
+        messages.owner_text(node),
+        messages.deadline_text(node, origin.at),
+        messages.since_text(node, origin.at),
+    )
     return NodeText(
         name=node.name,
         headline=messages.drained_text(node, origin.at),

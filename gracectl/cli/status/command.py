@@ -23,7 +23,8 @@ from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.view import ObjectView, StatusView, View, status_table
 from gracectl.inspect.forecast import draining_nodes, is_draining
-from gracectl.inspect.leadership import read_leadership, with_leadership
+from gracectl.inspect.leadership import as_led, read_leadership, with_leadership
+from gracectl.inspect.owner_reports import read_owner_reports, with_reports
 from gracectl.inspect.pending import due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import ProgressTracker, forecast_of
 from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses, with_forecasts, with_pending
@@ -72,7 +73,8 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
           ageSeconds, atOnce, left (answer), never}]},
       nodes [{name, uid,
         state [terminating|maintenance|uncordoning|pending|idle], since,
-        sinceSeconds, step, done, waitsFor, podsLeft,
+        sinceSeconds, owner {name, reason, assisted}, step, done, waitsFor,
+        podsLeft,
         pending {causes [unhealthy|terminable|expired], hold},
         trace {id, url},
         deadline {at, inSeconds, source, holder, gracePeriodSeconds},
@@ -130,10 +132,12 @@ async def _read_frame(
             lambda read: names_of(due_candidates(read, settings.termination, connection.clock.now())),
         )
         leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
-        now = connection.clock.now()
-        candidates = due_candidates(cluster, settings.termination, now)
+        now, termination = connection.clock.now(), as_led(settings.termination, leadership)
+        candidates = due_candidates(cluster, termination, now)
         budgets = await read_node_budgets(connection.client) if candidates else ()
-    due = due_nodes(cluster, settings.termination, candidates, now, node_budgets=budgets)
+        shown = [node.name for node in cluster.nodes.values() if _selects(nodes, node)]
+        reports = await read_owner_reports(connection.client, cluster, shown)
+    due = due_nodes(cluster, termination, candidates, now, node_budgets=budgets)
     selected = {
         node.name
         for node in cluster.nodes.values()
@@ -141,9 +145,9 @@ async def _read_frame(
     }
     if nodes is not None:
         nodes.among(cluster.nodes.values())
-    forecast = forecast_of(draining_nodes(cluster, settings.termination, now), now, settings.assumptions)
-    found = node_statuses(cluster, settings.termination, selected, now)
-    found = with_forecasts(with_pending(cluster, settings.termination, found, due, now), forecast)
+    forecast = forecast_of(draining_nodes(cluster, termination, now), now, settings.assumptions)
+    found = with_reports(node_statuses(cluster, termination, selected, now), reports)
+    found = with_forecasts(with_pending(cluster, termination, found, due, now), forecast)
     frame = StatusFrame(
         at=now,
         nodes=with_leadership(found, leadership),

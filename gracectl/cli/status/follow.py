@@ -12,7 +12,8 @@ import msgspec
 
 from gracectl.config import Settings
 from gracectl.inspect.forecast import draining_nodes, is_draining
-from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_leadership, with_leadership
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, as_led, read_leadership, with_leadership
+from gracectl.inspect.owner_reports import Reports, read_owner_reports, with_reports
 from gracectl.inspect.pending import DueCandidate, DueNode, due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
 from gracectl.inspect.status import (
@@ -130,7 +131,9 @@ class StatusFollower:
         self._clock = connection.clock
         self._election = settings.leader_election
         self._leadership = UNKNOWN_LEADERSHIP
-        self._settings = settings.termination
+        self._reports: Reports = {}
+        self._shown: tuple[str, ...] = ()  # names of the nodes of the last frame
+        self._configured = self._settings = settings.termination
         self._tracing = settings.tracing
         self._scope = scope
         self._candidates: tuple[DueCandidate, ...] = ()  # of all nodes, searched once a second
@@ -185,7 +188,10 @@ class StatusFollower:
             if self._scope.selects_due is not None:
                 with suppress(ApiError):
                     self.node_budgets = await read_node_budgets(self._connection.client)
+            self._reports = await read_owner_reports(self._connection.client, self.watcher.cluster, self._shown)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
+            self._settings = as_led(self._configured, self._leadership)
+            self.statuses.configure(self._settings)
             self.polls += 1
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
@@ -225,7 +231,8 @@ class StatusFollower:
         due = self._due(at)
         selected = {node.name for node in cluster.nodes.values() if self._scope.selects(node)} | due.keys()
         self._note_terminated({node.uid for node in cluster.nodes.values()}, at)
-        found = self.statuses.at(selected, at)
+        found = with_reports(self.statuses.at(selected, at), self._reports)
+        self._shown = tuple(status.name for status in found)
         found = with_pending(cluster, self._settings, found, due, at)
         found = with_forecasts(found, self.forecaster.latest)
         for status in found:

@@ -218,6 +218,13 @@ def _headline(node: NodeStatus, at: float) -> str:
 
 
 def _where(node: NodeStatus) -> str:
+    if node.owner is not None:
+        assists = ", and gracectl assists" if node.is_assisted else ""
+        return f"{node.owner}{assists}: {_step_text(node)}"
+    return _step_text(node)
+
+
+def _step_text(node: NodeStatus) -> str:
     if node.pods is None:
         return f"step {step_of(node)}, pods not listed yet"
     if node.pods and node.step == "drain":
@@ -263,14 +270,15 @@ def pod_reason(pod: PodStatus, at: float) -> str:
     elif entry.outcome is Outcome.EVICT:
         queued = queue_text(entry, pod.queue_position)
         text = f"budget {'/'.join(entry.budgets[0])} allows it in turn: {queued}" if queued else "eviction requested"
+        text = f"{pod.owner} evicts it when it tries next" if pod.owner else text
     elif entry.outcome is Outcome.BLOCKED:
         text = "; ".join(filter(None, (entry.reason, queue_text(entry, pod.queue_position))))
     else:
         text = blocked_by(entry) or entry.reason
         if entry.until is not None:
             text += f", in {elapsed(max(entry.until - at, 0.0))}"
-    if entry.delete_at is not None and entry.outcome in HELD:
-        text += f"; deleted within {elapsed(max(entry.delete_at - at, 0.0))}"
+    if entry.deleted_by is not None and entry.outcome in HELD:
+        text += f"; deleted within {elapsed(max(entry.deleted_by - at, 0.0))}"
     return text
 
 

@@ -13,14 +13,13 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import EVENTS, Raw
-from gracectl.model import names
+from gracectl.model import names, wire
 from gracectl.model.bounds import LONGEST_TEXT
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import NamespacedObject
 from gracectl.model.parts import LONGEST_NAME
 from gracectl.model.untrusted import Decoder
-from gracectl.model.wire import Instant, Integer, Meta, Object
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -32,25 +31,6 @@ OURS: Final = Selection(fields=f"reportingComponent={names.EVENT_COMPONENT}")
 ABOUT: Final = ("Node", "Pod", "NodeClaim")
 
 
-class _Reference(Object):
-    kind: str | None = None
-    namespace: str | None = None
-    name: str | None = None
-    uid: str | None = None
-
-
-class _Event(Object):
-    metadata: Meta
-    involved_object: _Reference | None = None
-    type: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    count: Integer | None = None
-    first_timestamp: Instant | None = None
-    last_timestamp: Instant | None = None
-    event_time: Instant | None = None
-
-
 class Event(NamespacedObject, frozen=True, kw_only=True):
     """An Event as the board has it. `at`: when it was last seen (Unix seconds)."""
 
@@ -59,15 +39,14 @@ class Event(NamespacedObject, frozen=True, kw_only=True):
     json: Json
 
 
-_DECODER: Final = Decoder(_Event)
+_DECODER: Final = Decoder(wire.Event)
 
 
 def decode_event(raw: Raw) -> Event:
     """The Event in this JSON object, with its texts cut and visible: anyone who may create Events writes them."""
     read = _DECODER.decode(raw)
-    meta, about = read.metadata, read.involved_object or _Reference()
-    found = (read.last_timestamp, read.event_time, read.first_timestamp, meta.creation_timestamp)
-    at = next((each.timestamp() for each in found if each is not None), 0.0)
+    meta, about = read.metadata, read.involved_object or wire.Reference()
+    at = read.at
     json = {
         "uid": _text(meta.uid) or "",
         "at": instant(at),

@@ -72,9 +72,11 @@ def karpenters(**more: Any) -> ClaimSpec:
 class Karpenter:
     """See the module. `kill` ends its process without a word; another one begins some seconds later."""
 
-    def __init__(self, api: ApiClient, pace: Pace, *, events: bool = True) -> None:
+    def __init__(self, api: ApiClient, pace: Pace, *, namespace: str = LEASE_NAMESPACE, events: bool = True) -> None:
+        """`namespace`: of its Lease."""
         self.lives = 0
         """How many of its processes have begun."""
+        self._namespace = namespace
         self._api = api
         self._pace = pace
         self._events = events
@@ -85,7 +87,7 @@ class Karpenter:
         while True:
             self.lives += 1
             with anyio.CancelScope() as self._scope:
-                await _Process(self._api, self._pace, self.lives, events=self._events).run()
+                await _Process(self._api, self._pace, self.lives, self._namespace, events=self._events).run()
             await self._pace.sleep(RESTART_SECONDS)
 
     def kill(self) -> None:
@@ -96,10 +98,11 @@ class Karpenter:
 class _Process:
     """One process of it. Invariant: at most one task for each node, each claim and each pod of the queue."""
 
-    def __init__(self, api: ApiClient, pace: Pace, life: int, *, events: bool) -> None:
+    def __init__(self, api: ApiClient, pace: Pace, life: int, namespace: str, *, events: bool) -> None:
         self.api = api
         self.pace = pace
         self.events = Recorder(api, pace, "karpenter", enabled=events)
+        self._namespace = namespace
         self._identity = f"karpenter-{life}_{pace.chance('karpenter', life).getrandbits(64):016x}"
         self._views = Informers(api, pace.clock)
         self.nodes, self.pods, self.claims = (self._views.of(path) for path in (NODES, PODS, NODE_CLAIMS))
@@ -139,7 +142,7 @@ class _Process:
 
     async def _renew(self) -> bool:
         """Whether it leads: the Lease is its own, new, or has run out."""
-        path = path_of(LEASES, LEASE_NAMESPACE, LEASE)
+        path = path_of(LEASES, self._namespace, LEASE)
         spec = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": LEASE_SECONDS,
@@ -149,7 +152,7 @@ class _Process:
             status, lease = await ask(self.api, "GET", path, allow=(404,))
             if status == 404:
                 new = {"metadata": {"name": LEASE}, "spec": {**spec, "acquireTime": spec["renewTime"]}}
-                await ask(self.api, "POST", path_of(LEASES, LEASE_NAMESPACE), new)
+                await ask(self.api, "POST", path_of(LEASES, self._namespace), new)
                 return True
             held = lease["spec"]
             if held.get("holderIdentity") not in ("", None, self._identity):
@@ -432,8 +435,9 @@ class _Process:
 
 
 def _is_ours(thing: JsonObject) -> bool:
-    """Whether a node or claim is of one of its NodePools."""
-    return NODE_POOL in labels_of(thing)
+    """Whether a node or claim is of one of its NodePools, or of its node class."""
+    reference = thing["spec"].get("nodeClassRef") or {}
+    return not {NODE_POOL, CLASS_LABEL}.isdisjoint(labels_of(thing)) or reference.get("group") == CLASS_GROUP
 
 
 def _belongs(node: JsonObject, claim: JsonObject) -> bool:

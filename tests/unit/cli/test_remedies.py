@@ -21,14 +21,18 @@ from e2e_support.names import LABEL
 from e2e_support.target import embedded_cluster
 from kubesim.controllers.objects import is_ready
 from support.fleet import PODS, RUN, Fleet
+from support.karpenter import installed
 
 from gracectl.model import names
 from gracectl.model.bounds import SELECTOR_BYTES
 from gracectl.model.pod import UnknownPod
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import (
+    CLAIM_DEADLINE,
     NO_DRAIN_DEADLINE,
     NO_SCALE,
+    NODE_HOLD,
+    POOL_HOLD,
     PROTECTED_JOB,
     REMEDIES,
     SET_ASIDE,
@@ -451,6 +455,33 @@ def _several_claims(place: Fleet) -> None:
     shown = pasted(place, warned(place, node, "SeveralNodeClaims"))
     assert "claim-a" in shown
     assert "claim-b" in shown
+
+
+@state(CLAIM_DEADLINE, NODE_HOLD, WarningKind.OWNER_WAITS, WarningKind.OWNER_REPORTS)
+def _a_node_of_karpenter(place: Fleet) -> None:
+    node = place.held("pooled", **{names.NODE_POOL: "default"})
+    place.patch(node, {"metadata": {"annotations": FOR_EVER}, "spec": {"providerID": "kwok://pooled"}})
+    place.pod("pooled", node, annotations=FOR_EVER)
+    create(place, CLAIMS, manifests.claim("pooled", RUN))
+    status = {"status": {"providerID": "kwok://pooled", "nodeName": node}}
+    place.ask("PATCH", f"{CLAIMS}/pooled/status", status, "application/merge-patch+json")
+    pasted(place, warned(place, node, "OwnerHolds"))
+    assert warned(place, node, "OwnerHolds") == ""
+    pasted(place, warned(place, node, "NeverDrains").rpartition("; or ")[2])
+    found = planned(place, node)
+    assert 800 < found["deadline"]["atSeconds"] <= 900
+    assert found["owner"]["name"] == "Karpenter"
+    assert "Karpenter" in pasted(place, remedy(WarningKind.OWNER_WAITS))
+    assert "pooled" in pasted(place, remedy(WarningKind.OWNER_REPORTS, kind="nodeclaim", name="pooled"))
+
+
+@state(POOL_HOLD)
+def _a_pool_that_is_not_disrupted(place: Fleet) -> None:
+    with installed(place):
+        pool = {"metadata": {"name": "quiet"}, "spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
+        create(place, "/apis/karpenter.sh/v1/nodepools", {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", **pool})
+        node = place.held("calm", **{names.NODE_POOL: "quiet"})
+        assert "budgets" in pasted(place, warned(place, node, "OwnerHolds"))
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------

@@ -268,7 +268,8 @@ def test_fields_of_json() -> None:
     (pod,) = node.pop("pods")
     assert node == {
         "name": "ip-10-0-1-17.eu-central-1.compute.internal", "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
-        "state": "terminating", "since": "1970-01-12T13:45:00Z", "sinceSeconds": 100.0, "step": "drain",
+        "state": "terminating", "since": "1970-01-12T13:45:00Z", "sinceSeconds": 100.0, "owner": None,
+        "step": "drain",
         "done": False, "waitsFor": node["waitsFor"], "pending": None, "trace": None, "podsLeft": 1,
         "drained": {
             "answer": "range", "earliest": "1970-01-12T13:46:40Z", "latest": "1970-01-12T13:56:40Z", "expected": None,

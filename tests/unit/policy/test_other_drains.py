@@ -86,7 +86,8 @@ LATER = format_time(NOW + 60)
 def test_the_deadline_of_karpenter_is_the_annotation_of_the_claim(
     claims: list[NodeClaim], found: KarpenterDrain | None
 ) -> None:
-    assert karpenter_drain(a_node(**OF_KARPENTER), claims) == found
+    drain = karpenter_drain(a_node(**OF_KARPENTER), claims)
+    assert drain == found if drain is None else msgspec.structs.replace(drain, claim="") == found
     annotated = a_node(**OF_KARPENTER | {"annotations": {names.TERMINATION_TIMESTAMP: LATER}})
     assert karpenter_drain(annotated, ()) == KARPENTER
 

@@ -162,6 +162,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.MACHINE_SHUTS_DOWN, WarningKind.SEVERAL_CLAIMS, WarningKind.INVALID_DEADLINE,
         WarningKind.EVICTION_REFUSED, WarningKind.VOLUMES_STILL_ATTACHED, WarningKind.BUDGET_SETTLING,
             WarningKind.REPLACING,
+        WarningKind.OWNER_WAITS, WarningKind.OWNER_HOLDS, WarningKind.OWNER_REPORTS,
     }  # fmt: skip
     surrounding = {
         WarningKind.LOCAL_VOLUME, WarningKind.REPLACEMENT_PENDING, WarningKind.NO_OTHER_NODE,
@@ -217,7 +218,8 @@ def test_what_matters_most_comes_first() -> None:
     assert by_importance(reversed(found)) == tuple(found)
     assert [kind for kind in WarningKind if kind.is_blocking] == [
         WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING, WarningKind.NO_CONTROLLER,
-        WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN, WarningKind.OVERDUE,
+        WarningKind.OWNER_WAITS, WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NEVER_DRAINS,
+        WarningKind.MAY_NEVER_DRAIN, WarningKind.OVERDUE,
     ]  # fmt: skip
     kinds = [caution.kind for caution in cautions(a_pod("alone"), a_replica("kept", **FOR_EVER))]
     assert kinds == [WarningKind.NEVER_DRAINS, WarningKind.NOT_RECREATED]
