@@ -34,7 +34,7 @@ SHAPE: dict[str, Any] = {
     "drained": SPAN, "unknown": ["s"], "never": ["s"],
     "nodes": [
         {
-            "name": "s", "terminating": "b", "deletedAt": "t",
+            "name": "s", "terminating": "b", "owner": {"name": "s", "reason": "s", "assisted": "b"}, "deletedAt": "t",
             "deadline": {"at": "t", "atSeconds": "n", "source": "s", "holder": "s", "gracePeriodSeconds": "n?"},
             "drained": SPAN,
             "warnings": [{"kind": "s", "blocking": "b", "message": "s", "objects": ["s"], "remedy": "s?"}],
