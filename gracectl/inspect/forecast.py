@@ -234,7 +234,7 @@ def draining_nodes(
 
 def is_draining(node: Node, settings: TerminationSettings, cluster: ClusterCache | None = None) -> bool:
     """Whether gracectl or another owner drains this node, or has to. `cluster`: with its claims; before they are known,
-    some nodes that nobody drains are included.
+    nodes without a drain may be included.
     """
     if (is_finalizing(node) or is_maintenance_requested(node)) and _manages(node, settings, cluster):
         return True

@@ -139,7 +139,7 @@ class KarpenterDrain(OtherDrain, frozen=True):
 
 
 def is_pace(answer: Unknown) -> bool:
-    """Whether only the pace of an owner is unknown: the pod leaves without a change by anybody else."""
+    """Whether only the pace of an owner is unknown: the pod leaves without a change by a person."""
     return bool(answer.missing) and all(each in PACES.values() for each in answer.missing)
 
 

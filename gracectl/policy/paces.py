@@ -1,6 +1,6 @@
 """Forecast of drains by several owners: gracectl's own, those that it assists, and those that it does not.
 
-Another owner evicts when it looks, not when a budget allows it. So of a drain that nobody assists the earliest end is
+Another owner evicts when it looks, not when a budget allows it. So of an unassisted drain the earliest end is
 that of a drain by gracectl, and the latest is known only where no budget and no protection is in the way, or where a
 deadline ends it. Otherwise the end is unknown. Invariant: such a drain makes the end of every other drain unknown that
 waits for the same budget.
@@ -32,7 +32,7 @@ STUCK_SECONDS: Final = 62.0
 
 
 def forecast_all(draining: Iterable[DrainingNode], now: float, assumptions: Assumptions) -> Forecast:
-    """See `forecast`. Each drain that nobody assists is simulated alone: its order among the others is unknown."""
+    """See `forecast`. Each unassisted drain is simulated alone: its order among the others is unknown."""
     nodes = tuple(draining)
     others = [each for each in nodes if each.view.is_unassisted]
     if not others:

@@ -104,7 +104,7 @@ class KarpenterProcess:
     async def lose_lease(self) -> None:
         """Another client takes its Lease away, and releases it."""
         path = path_of("/apis/coordination.k8s.io/v1/leases", self._story.namespace, model.LEASE)
-        taken = {"spec": {"holderIdentity": "somebody", "renewTime": "2099-01-01T00:00:00.000000Z"}}
+        taken = {"spec": {"holderIdentity": "another-client", "renewTime": "2099-01-01T00:00:00.000000Z"}}
         for change in (taken, {"spec": {"holderIdentity": ""}}):
             merge = "application/merge-patch+json"
             await ask(self._story.api, "PATCH", path, change, content_type=merge, allow=(404,))
