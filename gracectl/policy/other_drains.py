@@ -43,6 +43,7 @@ PACES: Final[Mapping[DrainOwner, str]] = {
         "when Karpenter tries again: it retries a pod that may not leave after up to 10 s, in no fixed order"
     ),
     DrainOwner.CLUSTER_AUTOSCALER: "when Cluster Autoscaler tries again, and when it gives up",
+    DrainOwner.CLUSTER_API: "when Cluster API tries again",
 }
 """What is unknown of a drain that its owner carries out alone."""
 
