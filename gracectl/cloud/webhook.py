@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Final, Generic, TypeVar
@@ -197,11 +197,12 @@ def _check(url: str, *, is_insecure_allowed: bool) -> None:
         raise ValueError("url: must not have credentials; calls are signed with the secret of secretFile")
     if parts.fragment:
         raise ValueError("url: has a fragment, which HTTP does not send; remove it")
-    if parts.scheme == "http" and not is_insecure_allowed and not _is_loopback(host):
+    if parts.scheme == "http" and not is_insecure_allowed and not is_loopback(host):
         raise ValueError("url: http:// can be read and changed on the way; use https://, or set insecure: true")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether this host is the machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -230,6 +231,7 @@ def _requested(error: BaseException | None) -> float | None:
 
 SHORTEST: Final = 24
 """Bytes of a secret."""
+MOST_SIGNATURES: Final = 10
 _PREFIX: Final = "whsec_"
 
 
@@ -265,6 +267,24 @@ def signed_headers(secrets: Sequence[bytes], id_: str, seconds: int, body: bytes
         "webhook-timestamp": str(seconds),
         "webhook-signature": " ".join(f"v1,{part}" for part in parts),
     }
+
+
+TOLERANCE_SECONDS: Final = 300.0
+"""How far the clock of a sender may be off; a request that is older may be a replay."""
+
+
+def has_valid_signature(secrets: Sequence[bytes], headers: Mapping[str, str], body: bytes, now: float) -> bool:
+    """Whether one of these secrets has signed a request, a short while ago. `now`: Unix seconds."""
+    id_, text = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (id_.isascii() and text.isascii() and text.isdigit() and len(text) < 12):
+        return False
+    if abs(int(text) - now) > TOLERANCE_SECONDS:
+        return False
+    found = headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]
+    given = [part.encode("utf-8", "replace") for part in found]
+    expected = signed_headers(secrets, id_, int(text), body)["webhook-signature"].split(" ")
+    matches = [hmac.compare_digest(part, each.encode()) for part in given for each in expected]
+    return any(matches)
 
 
 T = TypeVar("T")

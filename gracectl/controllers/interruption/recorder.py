@@ -59,6 +59,7 @@ class Recorder:
 
     async def receive(self, source: str, notice: Notice) -> Receipt:
         """See Handler."""
+        await self._cluster.wait_live()
         receipt = await self._record(source, notice)
         self.count(source, notice.kind, receipt.outcome)
         return receipt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import anyio
 import pytest
 from support.disruption import POOL, TERMINABLE, create_node_budget, deletions, status_of
@@ -16,7 +18,10 @@ from support.stage import (
     the_settings,
 )
 
-from gracectl.interruption.source import Notice
+from gracectl.app.controller import Controller
+from gracectl.controllers.interruption.recorder import Recorder
+from gracectl.interruption.nodes import TaintSource
+from gracectl.interruption.source import Notice, Outcome
 from gracectl.model import names
 from gracectl.policy.interruption import Kind
 
@@ -278,3 +283,39 @@ async def test_a_source_that_is_away_for_ten_minutes_says_it_late() -> None:
                 [(deleted, _)] = deletions(stage)
                 assert back <= deleted <= back + 1
                 assert "NodeInterrupted" in await reasons(stage, "n1")
+
+
+async def test_a_standby_writes_what_it_hears_and_the_leader_acts() -> None:
+    """As the webhook does, which any replica may serve: the notice is on the node, and the leader sees it there."""
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
+        standby = Controller(stage.settings, stage.transport, stage.clock, stage.provider)
+        recorder = Recorder(
+            standby._client, controller._cluster, controller._dependencies.termination.managed, stage.clock, Counter()
+        )
+        began = stage.clock.monotonic()
+        receipt = await recorder.handler("http").receive(spot(stage, "n1"))
+        assert receipt.outcome is Outcome.RECORDED
+        await stage.until_gone("n1")
+        assert deletions(stage) == [(began, "n1")]
+
+
+async def test_a_dry_run_hears_only_nodes_and_writes_nothing() -> None:
+    queue = NoticeQueue()
+    async with staged("n1", "n2") as stage:
+        stage.is_dry_run = True
+        with hearing(queue, TaintSource(TaintSource.Options())):
+            async with stage.controller() as controller:
+                await controller.wait_live()
+                queue.send(spot(stage, "n1"))
+                await stage.clock.sleep(30)
+                assert queue.answers == []
+                assert written_on(stage, "n1") is None
+                assert stage.transport.of("patch", "nodes") == []
+
+
+async def test_invalid_annotations_end_nothing() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.INTERRUPTION: "spot soon aws"}}})
+        async with stage.settled():
+            await stage.clock.sleep(60)
+            assert deletions(stage) == []

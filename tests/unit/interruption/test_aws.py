@@ -10,52 +10,19 @@ import msgspec
 import pytest
 from support.aws import Moto, give_credentials, moto_server
 from support.aws_messages import TOKEN, a_lifecycle_action, a_scheduled_change, a_spot_notice, a_state_change
+from support.handlers import StandInHandler, T
 from support.queues import LifecycleCalls, Queue, lifecycle_calls
 
 from gracectl.interruption.aws import AwsSource
-from gracectl.interruption.source import NodeRef, Notice, Outcome, Receipt
-from gracectl.kube.errors import ApiError, ServerError
+from gracectl.interruption.source import Outcome
+from gracectl.kube.errors import ServerError
 from gracectl.kube.transport.operation import Operation
 from gracectl.policy.interruption import Kind
 
 pytestmark = pytest.mark.real_time
 
-T = 1_767_225_600.0
 I1, I2 = "i-0b662ef9931388ba0", "i-12345678"
 PATIENCE = 60.0
-
-
-class StandInHandler:
-    """Records notices; `outcomes` by instance, `drained` lets nodes be drained."""
-
-    def __init__(self) -> None:
-        self.notices: list[Notice] = []
-        self.counted: list[Outcome] = []
-        self.outcomes: dict[str, Outcome | ApiError] = {}
-        self.drained = anyio.Event()
-        self.sleeps: list[float] = []
-
-    def now(self) -> float:
-        return T
-
-    async def sleep(self, seconds: float) -> None:
-        """A hundred times as fast."""
-        self.sleeps.append(seconds)
-        await anyio.sleep(seconds / 100)
-
-    async def receive(self, notice: Notice) -> Receipt:
-        self.notices.append(notice)
-        outcome = self.outcomes.get(notice.instance, Outcome.RECORDED)
-        if isinstance(outcome, ApiError):
-            raise outcome
-        has_node = outcome in (Outcome.RECORDED, Outcome.REPEATED)
-        return Receipt(outcome, (NodeRef(notice.instance, "uid"),) if has_node else ())
-
-    async def until_drained(self, receipt: Receipt) -> None:
-        await self.drained.wait()
-
-    def count(self, outcome: Outcome, kind: Kind | None = None) -> None:
-        self.counted.append(outcome)
 
 
 @pytest.fixture(scope="module")
