@@ -40,8 +40,8 @@ def said_by(process: subprocess.Popen[str], wanted: re.Pattern[str]) -> re.Match
     assert process.stdout is not None
     for line in process.stdout:
         said.append(line)
-        if found := wanted.search(line):
-            return found
+        if match := wanted.search(line):
+            return match
     pytest.fail(f"{wanted.pattern} was not printed: {said}")
 
 

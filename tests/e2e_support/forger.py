@@ -82,12 +82,12 @@ class Forger:
     def _forged(self, line: bytes, *, is_watch: bool) -> Iterator[bytes]:
         """The line in pieces, so that nothing long is put together here."""
         begin = 0
-        for found in self._marks.finditer(line) if self._marks else ():
-            yield line[begin : found.start()]
-            yield self._forgeries[found[0]]
-            self.sent[found[0]] += 1
-            self.watched[found[0]] += is_watch
-            begin = found.end()
+        for match in self._marks.finditer(line) if self._marks else ():
+            yield line[begin : match.start()]
+            yield self._forgeries[match[0]]
+            self.sent[match[0]] += 1
+            self.watched[match[0]] += is_watch
+            begin = match.end()
         if begin < len(line):
             yield line[begin:]
 

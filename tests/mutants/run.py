@@ -202,9 +202,9 @@ def failing(tests: Sequence[str], overlay: Path | None) -> str:
         output = (Path(scratch) / "output").read_text(encoding="utf-8", errors="replace")
     if process.exitcode == pytest.ExitCode.OK:
         return ""
-    found = _FAILED.search(output)
-    if process.exitcode == pytest.ExitCode.TESTS_FAILED and found:
-        return found[1]
+    match = _FAILED.search(output)
+    if process.exitcode == pytest.ExitCode.TESTS_FAILED and match:
+        return match[1]
     if "Timeout" in output:
         return f"{ENDLESS} {LONGEST_TEST} s: {' '.join(tests)}"
     last = "\n".join(output.strip().splitlines()[-15:])

@@ -96,10 +96,10 @@ class ClusterApi:
     async def add(self, node: str, name: str = "", **spec: Any) -> JsonObject:
         """A Machine behind this node (`m-<node>`), which is marked as its."""
         name = name or f"m-{node}"
-        found = self.stage.node(node)
-        assert found is not None
+        node_object = self.stage.node(node)
+        assert node_object is not None
         await self.stage.patch_node(node, {"metadata": {"annotations": marks(name)}})
-        return await self.add_alone(name, providerID=found["spec"]["providerID"], **spec)
+        return await self.add_alone(name, providerID=node_object["spec"]["providerID"], **spec)
 
     async def add_alone(self, name: str, **spec: Any) -> JsonObject:
         """A Machine; `place` is its namespace, the rest its spec."""

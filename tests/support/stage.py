@@ -290,8 +290,8 @@ class Stage:
 
     async def events(self) -> list[tuple[str, str, str]]:
         """(object, reason, message) of all Events of ours, oldest first."""
-        found = (await self.call("GET", "/api/v1/events"))["items"]
-        ours = [each for each in found if each["source"].get("component") == names.EVENT_COMPONENT]
+        messages = (await self.call("GET", "/api/v1/events"))["items"]
+        ours = [each for each in messages if each["source"].get("component") == names.EVENT_COMPONENT]
         # A repeated Event is patched, so its version says nothing; its name ends with the instant of the first one.
         ours.sort(key=lambda each: int(each["metadata"]["name"].rpartition(".")[2], 16))
         return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in ours]

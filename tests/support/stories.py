@@ -148,9 +148,9 @@ RECORD_OF_EARLIER_RELEASES = ",".join(Mark)
 
 def seen(stage: Stage, node: str) -> Node:
     """The node as the server has it now."""
-    found = stage.node(node)
-    assert found is not None, f"there is no node {node}"
-    return decode_node(msgspec.json.encode(found))
+    node_object = stage.node(node)
+    assert node_object is not None, f"there is no node {node}"
+    return decode_node(msgspec.json.encode(node_object))
 
 
 async def keep(stage: Stage, node: str, value: str | None = None) -> float:
@@ -211,13 +211,13 @@ def is_tainted(stage: Stage, node: str) -> bool:
 
 def remains(stage: Stage, node: str) -> dict[str, Any]:
     """What tells a node apart from one that was never kept: its spec, labels, our annotations and conditions."""
-    found: JsonObject = stage.node(node) or {"metadata": {}, "spec": {}, "status": {}}
-    annotations = found["metadata"].get("annotations") or {}
-    conditions = [each["type"] for each in found["status"].get("conditions", ()) if each["type"] in OURS]
+    node_object: JsonObject = stage.node(node) or {"metadata": {}, "spec": {}, "status": {}}
+    annotations = node_object["metadata"].get("annotations") or {}
+    conditions = [each["type"] for each in node_object["status"].get("conditions", ()) if each["type"] in OURS]
     return {
-        "spec": found["spec"],
-        "labels": found["metadata"].get("labels"),
-        "finalizers": found["metadata"].get("finalizers"),
+        "spec": node_object["spec"],
+        "labels": node_object["metadata"].get("labels"),
+        "finalizers": node_object["metadata"].get("finalizers"),
         "annotations": {key: value for key, value in annotations.items() if key in ANNOTATIONS},
         "conditions": conditions,
     }

@@ -30,8 +30,8 @@ def flaws(spans: Iterable[Span]) -> list[str]:
 
 def assert_flawless(spans: Iterable[Span]) -> None:
     """AssertionError that lists the flaws, if there are any."""
-    found = flaws(spans)
-    assert not found, "\n".join(found)
+    problems = flaws(spans)
+    assert not problems, "\n".join(problems)
 
 
 def _flaws_of_each(spans: list[Span]) -> list[str]:

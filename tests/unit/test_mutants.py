@@ -20,9 +20,9 @@ def test_each_names_tests_that_exist() -> None:
         for test in mutant.tests:
             path, _, function = test.partition("::")
             text = (ROOT / path).read_text(encoding="utf-8")
-            found = re.search(rf"def {function}\b", text)
-            assert found, f"{mutant.name}: there is no {test}"
-            decorators = text[: found.start()].rpartition("\n\n\n")[2]
+            match = re.search(rf"def {function}\b", text)
+            assert match, f"{mutant.name}: there is no {test}"
+            decorators = text[: match.start()].rpartition("\n\n\n")[2]
             assert "@pytest.mark.thorough" not in decorators, f"{mutant.name}: `make test` does not run {test}"
 
 

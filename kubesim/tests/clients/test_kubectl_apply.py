@@ -43,9 +43,9 @@ async def test_conflicts_are_told_and_can_be_forced(kubectl: Kubectl) -> None:
     assert "--force-conflicts" in refused.err
     forced = await apply(kubectl, settings(a="2"), "--server-side", "--field-manager=other", "--force-conflicts")
     assert forced.code == 0
-    found = await found_settings(kubectl)
-    assert found["data"] == {"a": "2", "b": "1"}
-    assert managers(found) == [("kubectl", "Apply"), ("other", "Apply")]
+    config_map = await found_settings(kubectl)
+    assert config_map["data"] == {"a": "2", "b": "1"}
+    assert managers(config_map) == [("kubectl", "Apply"), ("other", "Apply")]
 
 
 async def test_managed_fields_are_shown_on_request(kubectl: Kubectl) -> None:
@@ -71,12 +71,16 @@ async def test_a_client_side_apply_can_move_to_the_server_side(kubectl: Kubectl)
     await kubectl("label", "configmap", "settings", "owner=another")
     moved = await apply(kubectl, settings(a="2"), "--server-side")
     assert (moved.code, moved.err) == (0, "")
-    found = await found_settings(kubectl)
+    config_map = await found_settings(kubectl)
     # What was applied before and is no more goes, as client-side apply would have had it; what another wrote stays.
-    assert found["data"] == {"a": "2"}
-    assert found["metadata"]["labels"] == {"owner": "another"}
-    assert orjson.loads(found["metadata"]["annotations"][LAST_APPLIED])["data"] == {"a": "2"}
-    assert managers(found) == [("kubectl-last-applied", "Apply"), ("kubectl", "Apply"), ("kubectl-label", "Update")]
+    assert config_map["data"] == {"a": "2"}
+    assert config_map["metadata"]["labels"] == {"owner": "another"}
+    assert orjson.loads(config_map["metadata"]["annotations"][LAST_APPLIED])["data"] == {"a": "2"}
+    assert managers(config_map) == [
+        ("kubectl-last-applied", "Apply"),
+        ("kubectl", "Apply"),
+        ("kubectl-label", "Update"),
+    ]
 
 
 async def test_an_edit_of_an_applied_object_owns_its_fields(kubectl: Kubectl) -> None:

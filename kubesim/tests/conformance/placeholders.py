@@ -84,10 +84,10 @@ class Bindings:
         if recorded == here:
             return True
         pattern, end, fresh = "", 0, list[str]()
-        for found in PLACEHOLDER.finditer(recorded):
-            pattern += re.escape(recorded[end : found.start()])
-            end = found.end()
-            text = found.group()
+        for matched in PLACEHOLDER.finditer(recorded):
+            pattern += re.escape(recorded[end : matched.start()])
+            end = matched.end()
+            text = matched.group()
             if text in ANYTHING:
                 pattern += ".*?"
             elif text in self._values:

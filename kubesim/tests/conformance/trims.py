@@ -36,10 +36,10 @@ def trim_named(words: str) -> Trim:
     """The trim that a recording names. Raises KeyError if it is unknown."""
     if words in NAMED:
         return NAMED[words]
-    if found := REDUCED.fullmatch(words):
-        return _reduced_to([path.split(".") for path in found["paths"].split(", ")])
-    if found := ONLY.fullmatch(words):
-        return _only(found["fields"].split(", "))
+    if match := REDUCED.fullmatch(words):
+        return _reduced_to([path.split(".") for path in match["paths"].split(", ")])
+    if match := ONLY.fullmatch(words):
+        return _only(match["fields"].split(", "))
     raise KeyError(words)
 
 

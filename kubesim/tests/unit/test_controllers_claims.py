@@ -21,7 +21,10 @@ async def owners(cluster: EmbeddedCluster) -> dict[str, str]:
     """Names of the controllers, by pod."""
     await cluster.pace.clock.sleep(1)
     await quiet()
-    return {found["metadata"]["name"]: (controller_of(found) or {}).get("name", "") for found in cluster.pods()}
+    return {
+        pod_object["metadata"]["name"]: (controller_of(pod_object) or {}).get("name", "")
+        for pod_object in cluster.pods()
+    }
 
 
 async def label(cluster: EmbeddedCluster, name: str, **labels: str | None) -> None:
@@ -74,9 +77,9 @@ async def test_a_terminating_replica_set_releases_nothing() -> None:
         await cluster.api.call("DELETE", path, {"propagationPolicy": "Orphan"})
         await label(cluster, first, app="other")
         await owners(cluster)
-        found = await get(cluster, path_of(PODS, NAMESPACE, first))
-        assert found is not None
-        assert labels_of(found)["app"] == "other"
+        pod_object = await get(cluster, path_of(PODS, NAMESPACE, first))
+        assert pod_object is not None
+        assert labels_of(pod_object)["app"] == "other"
         assert len(cluster.pods()) == 1
 
 

@@ -158,7 +158,7 @@ async def test_the_kubelet_runs_over_http_against_any_server() -> None:
         with anyio.fail_after(PATIENCE):
             await cluster.add_node(NodeSpec(name="a"))
             await cluster.create(pod("one"))
-            await cluster.until(lambda: [is_ready(found) for found in cluster.pods()] == [True])
+            await cluster.until(lambda: [is_ready(pod_object) for pod_object in cluster.pods()] == [True])
             status, _ = await api.call("DELETE", path_of(PODS, NAMESPACE, "one"))
             assert status == 200
             await cluster.until(lambda: not cluster.pods())

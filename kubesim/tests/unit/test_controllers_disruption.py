@@ -27,7 +27,7 @@ async def test_a_terminating_pod_is_forgotten_and_the_next_waits_for_its_replace
         await cluster.create(workload("Deployment", "web", 3, annotations=sim(ready_seconds=2, stop_seconds=9)))
         await cluster.create(budget("web", maxUnavailable=1))
         await cluster.pace.clock.sleep(3)
-        first, second, _ = (found["metadata"]["name"] for found in cluster.pods())
+        first, second, _ = (pod_object["metadata"]["name"] for pod_object in cluster.pods())
         assert await evict(cluster, first) == 201
         assert await evict(cluster, second) == 429
         spent = await status_of(cluster, "web")

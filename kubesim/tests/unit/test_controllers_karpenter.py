@@ -51,7 +51,7 @@ async def events(cluster: EmbeddedCluster, name: str = "a") -> list[tuple[str, s
 
 
 def pods(cluster: EmbeddedCluster) -> dict[str, JsonObject]:
-    return {found["metadata"]["name"]: found for found in cluster.pods()}
+    return {pod_object["metadata"]["name"]: pod_object for pod_object in cluster.pods()}
 
 
 async def test_it_takes_charge_of_its_own_nodes_and_claims_only() -> None:

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.anyio
 
 async def pod_now(cluster: EmbeddedCluster, name: str) -> JsonObject:
     await quiet()
-    found = await get(cluster, path_of(PODS, NAMESPACE, name))
-    assert found is not None
-    return found
+    pod_object = await get(cluster, path_of(PODS, NAMESPACE, name))
+    assert pod_object is not None
+    return pod_object
 
 
 async def is_there(cluster: EmbeddedCluster, name: str) -> bool:

@@ -16,9 +16,9 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 async def node_now(cluster: EmbeddedCluster, name: str = "a") -> JsonObject:
     await quiet()
-    found = await get(cluster, path_of(NODES, name=name))
-    assert found is not None
-    return found
+    node = await get(cluster, path_of(NODES, name=name))
+    assert node is not None
+    return node
 
 
 async def taints(cluster: EmbeddedCluster, name: str = "a") -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ async def test_a_silent_node_is_unknown_after_forty_seconds_and_its_pods_are_not
         cluster.kubelet.heal("a")
         assert await readiness(cluster) == ("True", "KubeletReady")
         assert await taints(cluster) == []
-        assert [is_ready(found) for found in cluster.pods()] == [True]
+        assert [is_ready(pod) for pod in cluster.pods()] == [True]
 
 
 async def test_a_lease_that_promises_longer_is_waited_for() -> None:

@@ -38,13 +38,13 @@ def away_from(app: str) -> JsonObject:
 
 async def where(cluster: EmbeddedCluster) -> dict[str, str]:
     await quiet()
-    return {found["metadata"]["name"]: node_of(found) for found in cluster.pods()}
+    return {pod_object["metadata"]["name"]: node_of(pod_object) for pod_object in cluster.pods()}
 
 
 async def told(cluster: EmbeddedCluster, name: str) -> str:
     await quiet()
-    found = await get(cluster, path_of(PODS, NAMESPACE, name))
-    condition = condition_of(found or {}, "PodScheduled")
+    pod_object = await get(cluster, path_of(PODS, NAMESPACE, name))
+    condition = condition_of(pod_object or {}, "PodScheduled")
     assert condition is not None
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     message: str = condition["message"]

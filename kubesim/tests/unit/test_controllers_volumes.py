@@ -163,7 +163,7 @@ async def test_a_volume_that_is_only_mounted_is_not_attached() -> None:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}
         await cluster.create(pod("one", "a", volumes=[volume]))
         assert await attachments(cluster) == []
-        assert [is_ready(found) for found in cluster.pods()] == [True]
+        assert [is_ready(pod_object) for pod_object in cluster.pods()] == [True]
 
 
 async def test_the_claim_of_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
@@ -174,7 +174,7 @@ async def test_the_claim_of_an_ephemeral_volume_comes_and_goes_with_its_pod() ->
         assert await names(cluster, CLAIMS) == ["one-scratch"]
         await cluster.pace.clock.sleep(1)
         assert await attachments(cluster) == [("a", True, False)]
-        assert [is_ready(found) for found in cluster.pods()] == [True]
+        assert [is_ready(pod_object) for pod_object in cluster.pods()] == [True]
         await delete_pod(cluster, "one")
         assert await attachments(cluster) == [("a", True, True)]
         await cluster.pace.clock.sleep(2)

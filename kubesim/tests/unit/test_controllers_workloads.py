@@ -89,7 +89,7 @@ async def test_a_daemon_pod_comes_back_to_a_cordoned_node_but_not_to_a_disrupted
         await settle(cluster, 2)
         assert len(cluster.pods()) == 1  # None is made while the old one is still there.
         await settle(cluster, 2)
-        assert [is_ready(found) for found in cluster.pods()] == ([True] if comes_back else [])
+        assert [is_ready(pod_object) for pod_object in cluster.pods()] == ([True] if comes_back else [])
 
 
 async def test_a_taint_that_ends_pods_ends_daemon_pods() -> None:
@@ -124,7 +124,7 @@ async def test_a_pod_stays_away_from_a_node_that_it_does_not_fit(pod_spec: JsonO
         await quiet()
         await cluster.create(pod("one", **pod_spec))
         await settle(cluster)
-        assert [node_of(found) for found in cluster.pods()] == [""]
+        assert [node_of(pod_object) for pod_object in cluster.pods()] == [""]
         # And goes there as soon as it does.
         await patch(
             cluster,
@@ -132,7 +132,7 @@ async def test_a_pod_stays_away_from_a_node_that_it_does_not_fit(pod_spec: JsonO
             {"spec": {"unschedulable": None, "taints": None}, "metadata": {"labels": {"disk": "fast"}}},
         )
         await settle(cluster)
-        assert [node_of(found) for found in cluster.pods()] == ["a"]
+        assert [node_of(pod_object) for pod_object in cluster.pods()] == ["a"]
 
 
 async def test_foreground_deletion_waits_for_the_dependents() -> None:
@@ -157,7 +157,10 @@ async def test_orphaned_pods_live_on() -> None:
         await cluster.api.call("DELETE", path, {"propagationPolicy": "Orphan"})
         await settle(cluster, 100)
         assert await get(cluster, path) is None
-        assert [found["metadata"].get("ownerReferences") for found in cluster.pods()] in ([None, None], [[], []])
+        assert [pod_object["metadata"].get("ownerReferences") for pod_object in cluster.pods()] in (
+            [None, None],
+            [[], []],
+        )
 
 
 async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:

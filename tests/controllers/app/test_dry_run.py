@@ -33,9 +33,9 @@ async def held(stage: Stage, *nodes: str) -> None:
 
 
 def instance_of(stage: Stage, node: str) -> str:
-    found = stage.node(node)
-    assert found is not None
-    return str(found["spec"]["providerID"])
+    node_object = stage.node(node)
+    assert node_object is not None
+    return str(node_object["spec"]["providerID"])
 
 
 def versions(stage: Stage) -> dict[str, str]:

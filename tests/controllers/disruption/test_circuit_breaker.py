@@ -176,9 +176,9 @@ async def test_the_circuit_breaker_is_for_health_alone() -> None:
         await stage.patch_node("n1", TERMINABLE)
         await stage.until_gone("n1")
         assert deleted(stage).keys() == {"n1"}
-        told = [reason for name, reason, _ in await stage.events() if name == "n1"]
-        assert "NodeTerminable" in told
-        assert "NodeUnhealthy" not in told
+        reasons = [reason for name, reason, _ in await stage.events() if name == "n1"]
+        assert "NodeTerminable" in reasons
+        assert "NodeUnhealthy" not in reasons
 
 
 async def test_force_does_not_close_the_circuit_breaker() -> None:

@@ -509,8 +509,10 @@ async def test_a_node_without_a_claim_expires_with_its_group_whatever_has_restar
         async with stage.controller():
             await stage.until_gone(*TEN[:3])
             await stage.clock.sleep(120)
-            told = [words for name, reason, words in await stage.events() if (name, reason) == ("n0", "NodeExpired")]
+            messages = [
+                words for name, reason, words in await stage.events() if (name, reason) == ("n0", "NodeExpired")
+            ]
         assert due.keys() == set(TEN[:3])
         assert ended(stage) == pytest.approx(due, abs=0.01)
-        assert len(told) == 1
-        assert "has reached the age of its node group" in told[0]
+        assert len(messages) == 1
+        assert "has reached the age of its node group" in messages[0]

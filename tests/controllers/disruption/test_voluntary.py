@@ -113,13 +113,13 @@ async def test_a_node_with_two_claims_has_none() -> None:
         async with stage.settled():
             await stage.clock.sleep(700)
             assert deletions(stage, "nodeclaims") == []
-            told = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
-            assert sorted(told) == ["n1", "n1-claim"]
+            objects = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
+            assert sorted(objects) == ["n1", "n1-claim"]
             await stage.patch_node("n1", TERMINABLE)
             await stage.until_gone("n1")
             assert [name for _, name in deletions(stage)] == ["n1"]
-            told = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
-            assert sorted(told) == ["n1", "n1-claim"]
+            objects = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
+            assert sorted(objects) == ["n1", "n1-claim"]
 
 
 # -- the label ---------------------------------------------------------------------------------------------------------
@@ -132,8 +132,10 @@ async def test_the_label_terminates_a_node_at_once() -> None:
         start = stage.clock.monotonic()
         await stage.until_gone("n1")
         assert deletions(stage) == [(start, "n1")]
-        told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-        assert told["NodeTerminable"] == "terminating: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
+        messages = {reason: words for name, reason, words in await stage.events() if name == "n1"}
+        assert (
+            messages["NodeTerminable"] == "terminating: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
+        )
 
 
 async def test_a_node_that_cannot_get_the_finalizer_is_not_deleted() -> None:
@@ -179,8 +181,8 @@ async def test_a_claim_expires_to_the_second_and_its_node_ends() -> None:
             created = created_at(stage, stage.claim("n1-claim"))
             await stage.until_gone("n1")
             assert deletions(stage, "nodeclaims") == [(created + 5400.0, "n1-claim")]
-            told = {reason: words for name, reason, words in await stage.events() if name == "n1-claim"}
-            assert told["ClaimExpired"].endswith("has reached its expireAfter of 1h30m")
+            messages = {reason: words for name, reason, words in await stage.events() if name == "n1-claim"}
+            assert messages["ClaimExpired"].endswith("has reached its expireAfter of 1h30m")
             await stage.clock.sleep(3600)
             assert len(deletions(stage, "nodeclaims")) == 1
 
@@ -227,6 +229,6 @@ async def test_an_invalid_expiry_never_comes_and_makes_one_event() -> None:
             await stage.patch_claim("n1-claim", {"metadata": {"labels": {"n": str(n)}}})
             await stage.clock.sleep(200)
         assert deletions(stage, "nodeclaims") == []
-        told = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
-        assert len(told) == controller.statistics().events.recorded == 1
-        assert told[0].startswith("never expires: expireAfter cannot be read: '30 days' is no duration")
+        messages = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
+        assert len(messages) == controller.statistics().events.recorded == 1
+        assert messages[0].startswith("never expires: expireAfter cannot be read: '30 days' is no duration")

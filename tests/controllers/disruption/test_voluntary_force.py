@@ -47,8 +47,8 @@ async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
         assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
         deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
         assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
-        told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-        assert told["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
+        messages = {reason: words for name, reason, words in await stage.events() if name == "n1"}
+        assert messages["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
 
 
 async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
@@ -137,9 +137,9 @@ async def test_a_refused_deletion_is_retried_with_backoff_and_makes_one_event() 
             assert controller.statistics().events.recorded == before + 1
             assert all(later - earlier <= 60.1 for earlier, later in pairwise(asked))
         await stage.until_gone("n1")
-        told = [words for _, reason, words in await stage.events() if reason == "DisruptionRefused"]
-        assert len(told) == 1
-        assert 'budget "all" would be broken' in told[0]
+        messages = [words for _, reason, words in await stage.events() if reason == "DisruptionRefused"]
+        assert len(messages) == 1
+        assert 'budget "all" would be broken' in messages[0]
 
 
 async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
@@ -172,8 +172,8 @@ async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None
             await stage.delete_node("n1")
             await stage.patch_node("n1", TERMINABLE)
             await stage.clock.sleep(100)
-        told = {reason for _, reason, _ in await stage.events()}
-        assert not told & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}
+        reasons = {reason for _, reason, _ in await stage.events()}
+        assert not reasons & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}
 
 
 FORCED = the_settings(health={"force": True, "maximumUnhealthy": "100%"})

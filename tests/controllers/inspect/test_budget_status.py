@@ -52,7 +52,7 @@ def held(
 
 def test_nodes_that_are_unavailable_hold_their_budget_and_each_says_why() -> None:
     lost = (Condition(names.READY, "Unknown", last_transition=NOW - 250),)
-    found = held(
+    usage = held(
         member("a", deletion_timestamp=NOW - 12),
         member("b", conditions=lost),
         member("c"),
@@ -60,18 +60,18 @@ def test_nodes_that_are_unavailable_hold_their_budget_and_each_says_why() -> Non
         a_node("of-another-pool", conditions=READY),
         budget=for_nodes(disrupted_nodes={"c": NOW - 3, "gone": NOW - 3}),
     )
-    assert found.unavailable == (
+    assert usage.unavailable == (
         UnavailableObject("a", "being deleted", NOW - 12),
         UnavailableObject("b", "not Ready", NOW - 250),
         UnavailableObject("c", "admitted for deletion", NOW - 3),
     )
-    assert found.counted == NodeCounts(4, 1, 3)
+    assert usage.counted == NodeCounts(4, 1, 3)
 
 
 def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:
     sick = (Condition(names.READY, "True"), Condition("Broken", "True", last_transition=0.0))
     ending: dict[str, Any] = {"deletion_timestamp": NOW - 5, "finalizers": (names.FINALIZER,)}
-    found = held(
+    usage = held(
         member("a"),
         member("b", labels=TERMINABLE),
         member("c"),
@@ -83,8 +83,8 @@ def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:
             NodeClaim("d-claim", "d-claim", node_name="d", created=NOW - 700, expire_after="600s"),
         ),
     )
-    assert found.state is BudgetState.SPENT
-    assert found.blocked == (
+    assert usage.state is BudgetState.SPENT
+    assert usage.blocked == (
         BlockedObject("b", "labeled terminable"),
         BlockedObject("c", "its NodeClaim is being deleted"),
         BlockedObject("d", "its NodeClaim has expired"),
@@ -95,8 +95,8 @@ def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:
 
 
 def test_what_allows_something_blocks_nothing() -> None:
-    found = held(member("a", labels=TERMINABLE), budget=for_nodes(disruptions_allowed=1))
-    assert (found.state, found.blocked) == (BudgetState.ALLOWING, ())
+    usage = held(member("a", labels=TERMINABLE), budget=for_nodes(disruptions_allowed=1))
+    assert (usage.state, usage.blocked) == (BudgetState.ALLOWING, ())
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_what_allows_something_blocks_nothing() -> None:
     ],
 )
 def test_how_a_budget_for_nodes_stands(budget: NodeDisruptionBudget, state: BudgetState, problem: str) -> None:
-    found = held(member("a"), budget=budget)
-    assert found.state is state
-    assert found.problem.startswith(problem)
-    assert bool(found.problem) == bool(problem)
+    usage = held(member("a"), budget=budget)
+    assert usage.state is state
+    assert usage.problem.startswith(problem)
+    assert bool(usage.problem) == bool(problem)
 
 
 def held_pods(
@@ -135,14 +135,14 @@ def test_pods_that_are_missing_or_not_well_hold_their_budget() -> None:
         a_pod("e"),
         a_pod("done", phase=names.SUCCEEDED, ready=False),
     )
-    (found,) = held_pods(*pods, budgets=(budget,))
-    assert found.unavailable == (
+    (usage,) = held_pods(*pods, budgets=(budget,))
+    assert usage.unavailable == (
         UnavailableObject("shop/a", "terminating"),
         UnavailableObject("shop/b", "not Ready"),
         UnavailableObject("shop/c", "evicted", NOW - 2),
         UnavailableObject("shop/d", "pending"),
     )
-    assert found.missing == 1
+    assert usage.missing == 1
 
 
 def test_of_the_pods_that_may_not_go_those_come_first_whose_node_empties() -> None:
@@ -153,8 +153,8 @@ def test_of_the_pods_that_may_not_go_those_come_first_whose_node_empties() -> No
         a_node("stays", conditions=READY),
     )
     pods = tuple(a_pod(f"on-{node.name}", node_name=node.name) for node in reversed(nodes))
-    (found,) = held_pods(*pods, budgets=(a_budget("web", disruptions_allowed=0),), nodes=nodes)
-    assert found.blocked == (
+    (usage,) = held_pods(*pods, budgets=(a_budget("web", disruptions_allowed=0),), nodes=nodes)
+    assert usage.blocked == (
         BlockedObject("shop/on-deleted", "node deleted is being deleted"),
         BlockedObject("shop/on-kept", "maintenance of node kept"),
         BlockedObject("shop/on-to-end", "labeled terminable"),
@@ -166,11 +166,11 @@ def test_a_pod_that_is_not_ready_is_kept_by_a_budget_that_lacks_healthy_ones_and
     """What keeps a node whose only pod crashes again and again."""
     pods = (a_pod("ill", ready=False), a_pod("pending", ready=False, phase=names.PENDING), a_pod("well"))
     short = a_budget("web", disruptions_allowed=0, current_healthy=1, desired_healthy=2, expected_pods=3)
-    (found,) = held_pods(*pods, budgets=(short,))
-    assert found.blocked == (BlockedObject("shop/ill"), BlockedObject("shop/well"))
+    (usage,) = held_pods(*pods, budgets=(short,))
+    assert usage.blocked == (BlockedObject("shop/ill"), BlockedObject("shop/well"))
     lenient = msgspec.structs.replace(short, unhealthy_pod_eviction_policy=names.ALWAYS_ALLOW)
-    (found,) = held_pods(*pods, budgets=(lenient,))
-    assert found.blocked == (BlockedObject("shop/well"),)
+    (usage,) = held_pods(*pods, budgets=(lenient,))
+    assert usage.blocked == (BlockedObject("shop/well"),)
 
 
 def test_a_pod_under_several_budgets_is_blocked_whatever_they_allow() -> None:
@@ -180,8 +180,8 @@ def test_a_pod_under_several_budgets_is_blocked_whatever_they_allow() -> None:
 
 def test_a_pod_whose_eviction_was_granted_is_not_said_to_be_blocked() -> None:
     budget = a_budget("web", disruptions_allowed=0, disrupted_pods={"a": NOW - 2})
-    (found,) = held_pods(a_pod("a"), a_pod("b"), budgets=(budget,))
-    assert found.blocked == (BlockedObject("shop/b"),)
+    (usage,) = held_pods(a_pod("a"), a_pod("b"), budgets=(budget,))
+    assert usage.blocked == (BlockedObject("shop/b"),)
 
 
 def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:

@@ -151,28 +151,28 @@ def test_warnings_of_all_sources_are_sorted_by_importance() -> None:
 
 
 def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
-    told = predicted(
+    forecast = predicted(
         a_good_node("n1"),
         a_good_node("n2", deletion_timestamp=NOW - 60),
         a_good_node("n3", deletion_timestamp=NOW - 60, finalizers=()),  # not ours to end
         a_good_node("n4"),
         asked=("n1",),
     )
-    assert [node.name for node in told.nodes] == ["n1"]
-    assert [node.name for node in told.whole.nodes] == ["n1", "n2"]
-    assert [node.draining.since for node in told.whole.nodes] == [NOW, NOW - 60]
+    assert [node.name for node in forecast.nodes] == ["n1"]
+    assert [node.name for node in forecast.whole.nodes] == ["n1", "n2"]
+    assert [node.draining.since for node in forecast.whole.nodes] == [NOW, NOW - 60]
 
 
 def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_only_if_they_are_asked_about() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
-    told = predicted(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
-    assert [(each.name, each.draining.since, each.plan.deadline) for each in told.whole.nodes] == [
+    forecast = predicted(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
+    assert [(each.name, each.draining.since, each.plan.deadline) for each in forecast.whole.nodes] == [
         ("n1", NOW, NOW + 1800),
         ("n2", NOW - 60, None),
     ]
-    assert told.whole.nodes[1].draining.view.is_maintenance
-    told = predicted(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
-    assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
+    assert forecast.whole.nodes[1].draining.view.is_maintenance
+    forecast = predicted(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
+    assert [(each.name, each.plan.deadline) for each in forecast.whole.nodes] == [("n2", NOW + 1800)]
 
 
 def test_a_node_in_maintenance_that_is_not_ours_is_unmanaged() -> None:
@@ -210,8 +210,8 @@ def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
 
 
 def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
-    told = predicted(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), for_maintenance=True)
-    assert [each.draining.view.is_maintenance for each in told.whole.nodes] == [True, False]
+    forecast = predicted(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), for_maintenance=True)
+    assert [each.draining.view.is_maintenance for each in forecast.whole.nodes] == [True, False]
 
 
 def test_an_unmanaged_node_is_not_drained_for_maintenance_either() -> None:
@@ -241,12 +241,12 @@ def test_a_node_budget_that_would_refuse_a_deletion_is_reported_of_nodes_not_yet
         a_good_node("deleted", labels={"pool": "a"}, deletion_timestamp=NOW),
     )
     asked = ("held", "other", "deleted")
-    told = with_node_budgets(
+    forecast = with_node_budgets(
         forecast_drains(cluster(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW
     )
     found = {
         node.name: [each for each in node.warnings if each.kind is WarningKind.NODE_BUDGET_BLOCKS]
-        for node in told.nodes
+        for node in forecast.nodes
     }
     assert (found["other"], found["deleted"]) == ([], [])
     [caution] = found["held"]

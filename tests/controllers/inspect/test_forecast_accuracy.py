@@ -54,7 +54,7 @@ async def lived_through(
     stage: Stage, controller: Controller, world: World
 ) -> tuple[DrainForecast, list[DrainForecast]]:
     """Predict in the instant of the deletion, delete, predict again and again, and let all happen."""
-    told = await predicted(stage, controller, world)
+    forecast = await predicted(stage, controller, world)
     for name in world.deleted:
         await stage.delete_node(name)
     later: list[DrainForecast] = []
@@ -69,7 +69,7 @@ async def lived_through(
             group.start_soon(predict_again)
             await stage.until_gone(*world.deleted)
             group.cancel_scope.cancel()
-    return told, later
+    return forecast, later
 
 
 def again(stage: Stage, controller: Controller, world: World) -> DrainForecast:
@@ -82,7 +82,7 @@ def again(stage: Stage, controller: Controller, world: World) -> DrainForecast:
 
 async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[DrainForecast, dict[str, float]]:
     """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
-    told = await predicted(stage, controller, world, for_maintenance=True)
+    forecast = await predicted(stage, controller, world, for_maintenance=True)
     for name in world.deleted:
         await gracectl_keep(stage, name)
     at_rest: dict[str, float] = {}
@@ -95,7 +95,7 @@ async def kept_through(stage: Stage, controller: Controller, world: World) -> tu
         async with anyio.create_task_group() as group:
             for name in world.deleted:
                 group.start_soon(wait, name)
-    return told, at_rest
+    return forecast, at_rest
 
 
 def first_words(stage: Stage, begun: float) -> dict[str, Happened]:

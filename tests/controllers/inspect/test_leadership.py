@@ -54,8 +54,8 @@ def a_lease(renewed: float | None, holder: str = "a", duration: int = 15, namesp
     ],
 )
 def test_a_lease_says_whether_a_controller_leads(leases: list[Lease], state: LeaderState, holder: str) -> None:
-    found = leadership_of(leases, NOW)
-    assert (found.state, found.holder) == (state, holder)
+    leadership = leadership_of(leases, NOW)
+    assert (leadership.state, leadership.holder) == (state, holder)
 
 
 def a_status(state: NodePhase, *warnings: PlanWarning) -> NodeStatus:

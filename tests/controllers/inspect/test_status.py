@@ -34,8 +34,8 @@ FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon faile
 
 
 def status_of(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
-    (found,) = node_statuses(cluster(node, pods=pods, **caches), settings, {node.name}, NOW)
-    return found
+    (status,) = node_statuses(cluster(node, pods=pods, **caches), settings, {node.name}, NOW)
+    return status
 
 
 # -- where it stands ---------------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def status_of(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, 
     ],
 )
 def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[NodePhase, str, str]) -> None:
-    found = status_of(node, *pods)
-    assert (found.state, found.step, found.waits_for) == expected
-    assert is_active(node) is (found.state is not NodePhase.IDLE)
-    assert found.is_done is (found.step == "drained")
+    status = status_of(node, *pods)
+    assert (status.state, status.step, status.waits_for) == expected
+    assert is_active(node) is (status.state is not NodePhase.IDLE)
+    assert status.is_done is (status.step == "drained")
 
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
@@ -117,8 +117,8 @@ def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
 
 
 def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
-    (found,) = node_statuses(cluster(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
-    assert (found.pods, found.step) == (None, "drain")
+    (status,) = node_statuses(cluster(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
+    assert (status.pods, status.step) == (None, "drain")
 
 
 def test_what_stays_with_a_node_is_no_pod_that_holds_it() -> None:
@@ -130,9 +130,9 @@ def test_what_stays_with_a_node_is_no_pod_that_holds_it() -> None:
 def test_waves_and_groups_are_those_of_the_settings() -> None:
     group = NodeGroup(LabelSelector({"pool": "a"}), termination_grace_seconds=600.0)
     settings = TerminationSettings(policy=PolicySettings(node_groups=(group,)))
-    found = status_of(going(labels={"pool": "a"}), settings=settings)
-    assert found.deadline is not None
-    assert (found.deadline.at, found.deadline_origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
+    status = status_of(going(labels={"pool": "a"}), settings=settings)
+    assert status.deadline is not None
+    assert (status.deadline.at, status.deadline_origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
     assert status_of(kept(labels={"pool": "a"}), settings=settings).deadline is None
 
 
@@ -184,9 +184,9 @@ def test_blocking_pods_come_first_and_waiting_pods_name_them() -> None:
         replica("c", node_name="n2"),
     ]
     seen = cluster(going(), going("n2", since=200), pods=tuple(pods), budgets=(a_budget(**SPENT),))
-    (found,) = node_statuses(seen, SETTINGS, {"n1"}, NOW)
-    assert [pod.entry.pod.name for pod in found.pods or ()] == ["b", "kept", "free"]
-    places = [pod.queue_position for pod in found.pods or ()]
+    (status,) = node_statuses(seen, SETTINGS, {"n1"}, NOW)
+    assert [pod.entry.pod.name for pod in status.pods or ()] == ["b", "kept", "free"]
+    places = [pod.queue_position for pod in status.pods or ()]
     assert places[1:] == [None, None]
     assert places[0] is not None
     assert places[0].ahead is not None
@@ -204,8 +204,8 @@ def test_a_continued_watch_knows_since_when() -> None:
 
     def since(at: float, *pods: Pod) -> dict[str, tuple[Outcome, float]]:
         seen.pods.replace(pods)
-        (found,) = statuses.at({"n1"}, at)
-        return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in found.pods or ()}
+        (status,) = statuses.at({"n1"}, at)
+        return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in status.pods or ()}
 
     assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}
     told = msgspec.structs.replace(first, resource_version="2", deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
@@ -223,8 +223,8 @@ def test_a_continued_watch_knows_since_when() -> None:
 def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
     says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
     for conditions, expected in (((says,), [WarningKind.MACHINE_SHUTS_DOWN]), ((), [])):
-        found = status_of(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
-        assert [each.kind for each in found.warnings] == expected
+        status = status_of(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
+        assert [each.kind for each in status.warnings] == expected
     (warning,) = status_of(msgspec.structs.replace(node, conditions=(says,))).warnings
     assert warning.message == (
         "its machine shuts down, and the agent deletes its pods: priority 0: it is the turn of 1 pod"

@@ -24,11 +24,11 @@ Sample = dict[str, tuple[str, int]]
 
 def shown(stage: Stage, sight: ClusterWatcher) -> Sample:
     nodes = {node.name for node in sight.cluster.nodes.values() if being_deleted(node)}
-    found = node_statuses(
+    statuses = node_statuses(
         sight.cluster, stage.settings.termination, nodes, stage.clock.now(), has_pods=sight.has_pods_of
     )
-    assert all(each.state is NodePhase.TERMINATING for each in found)
-    return {each.name: (each.step, len(each.pods or ())) for each in found}
+    assert all(each.state is NodePhase.TERMINATING for each in statuses)
+    return {each.name: (each.step, len(each.pods or ())) for each in statuses}
 
 
 def done(controller: Controller) -> Sample:

@@ -57,11 +57,11 @@ async def test_only_what_the_pods_name_is_read() -> None:
         for name, spec in {"front": service, "inner": inner}.items():
             body = {"metadata": {"name": name}, "spec": {**spec, "ports": [{"port": 80}]}}
             await stage.call("POST", f"{NAMESPACED}/services", body)
-        found = await around(stage)
-        assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
-        assert [each.full_name for each in found.services] == [f"{NAMESPACE}/front"]
-        assert [each.node.name for each in found.others or ()] == ["n2"]
-        assert (found.missing, found.note) == ((), "")
+        surroundings = await around(stage)
+        assert {key: volume.name for key, volume in surroundings.volumes.items()} == {(NAMESPACE, "data"): "pv"}
+        assert [each.full_name for each in surroundings.services] == [f"{NAMESPACE}/front"]
+        assert [each.node.name for each in surroundings.others or ()] == ["n2"]
+        assert (surroundings.missing, surroundings.note) == ((), "")
         asked = sorted(str(each.operation) for each in stage.transport.executed)
         assert asked == [
             f"get persistentvolumeclaims {NAMESPACE}/data",
@@ -79,8 +79,8 @@ async def test_a_drain_from_the_command_reads_no_other_nodes() -> None:
         await stage.create(await a_local_volume(stage))
         cluster = await snapshot(a_client(stage), named("n1"))
         stage.transport.executed.clear()
-        found = await read_surroundings(a_client(stage), cluster, ("n1",), has_others=False)
-        assert (list(found.volumes), found.others) == ([(NAMESPACE, "data")], None)
+        surroundings = await read_surroundings(a_client(stage), cluster, ("n1",), has_others=False)
+        assert (list(surroundings.volumes), surroundings.others) == ([(NAMESPACE, "data")], None)
         assert "list nodes" not in {str(each.operation) for each in stage.transport.executed}
 
 
@@ -88,8 +88,8 @@ async def test_many_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.inspect.surroundings.MANY_CLAIMS", 0)
     async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
         await stage.create(await a_local_volume(stage))
-        found = await around(stage)
-        assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
+        surroundings = await around(stage)
+        assert {key: volume.name for key, volume in surroundings.volumes.items()} == {(NAMESPACE, "data"): "pv"}
         assert {each.operation.verb for each in stage.transport.executed} == {"list"}
 
 
@@ -97,9 +97,9 @@ async def test_an_error_of_the_server_fails_nothing() -> None:
     async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
         cluster = await snapshot(a_client(stage), named("n1"))
         stage.transport.before.add(Rule(fault=Refuse(422), path="/services"))
-        found = await read_surroundings(a_client(stage), cluster, ("n1",))
-        assert found.missing == ()
-        assert found.note.startswith(f"not checked: list services in {NAMESPACE}: ")
+        surroundings = await read_surroundings(a_client(stage), cluster, ("n1",))
+        assert surroundings.missing == ()
+        assert surroundings.note.startswith(f"not checked: list services in {NAMESPACE}: ")
 
 
 async def test_a_node_without_pods_costs_nothing() -> None:
@@ -115,8 +115,8 @@ async def test_what_may_not_be_read_is_reported_and_fails_nothing() -> None:
         account = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
         await grant(stage.server, account, rule("list", "nodes pods"))
         transport = InProcessTransport(stage.server, stage.clock, token=token)
-        found = await around(stage, KubeClient(transport, stage.clock))
-        assert found.note == (
+        surroundings = await around(stage, KubeClient(transport, stage.clock))
+        assert surroundings.note == (
             "not checked: missing permissions: get persistentvolumeclaims, list replicasets.apps, list services, "
             "list statefulsets.apps"
         )

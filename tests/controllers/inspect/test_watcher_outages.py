@@ -68,11 +68,11 @@ async def test_a_view_can_say_as_of_when_it_is_true() -> None:
         await stage.clock.sleep(10)
         await stage.create(a_pod_manifest("a", "n1"))
         await stage.clock.sleep(10)
-        found = sight.connection_loss()
-        assert found is not None
-        assert found.since == last_line_of_nodes
-        assert found.latest is None  # the watches that have had no line since are still open
-        assert "connection refused" in found.error
+        loss = sight.connection_loss()
+        assert loss is not None
+        assert loss.since == last_line_of_nodes
+        assert loss.latest is None  # the watches that have had no line since are still open
+        assert "connection refused" in loss.error
         stage.transport.before.clear()
         stage.transport.is_listening = True
         await stage.clock.sleep(6)
@@ -87,10 +87,10 @@ async def test_a_stream_that_was_silent_until_it_broke_was_current_until_then() 
             await stage.clock.sleep(47)
             stage.transport.is_listening = False
             await stage.clock.sleep(7)
-            found = sight.connection_loss()
-            assert found is not None
-            assert found.since == pytest.approx(died)
-            assert found.latest == pytest.approx(died)
+            loss = sight.connection_loss()
+            assert loss is not None
+            assert loss.since == pytest.approx(died)
+            assert loss.latest == pytest.approx(died)
 
 
 async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
@@ -100,8 +100,8 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(sight.run)
             await stage.clock.sleep(10)
-            found = sight.connection_loss()
-            assert found == ConnectionLoss(None, "list nodes: the server cannot be reached: connection refused")
+            loss = sight.connection_loss()
+            assert loss == ConnectionLoss(None, "list nodes: the server cannot be reached: connection refused")
             stage.transport.is_listening = True
             start = stage.clock.monotonic()
             await sight.wait_live()

@@ -124,10 +124,10 @@ async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone(ca
                 await stage.delete_claim(name)
             await stage.until_claims_gone("n1-claim", "triplet")
             assert len(stage.provider.instants_of("terminate")) == 1
-        told = [message for object_, reason, message in await stage.events() if reason == "SeveralNodeClaims"]
+        messages = [message for object_, reason, message in await stage.events() if reason == "SeveralNodeClaims"]
         # An Event counts what is told again; the log must not be told with every look.
         assert sum("have this node" in record.getMessage() for record in caplog.records) == 1
-        assert any("n1-claim, triplet" in message and "delete all but one" in message for message in told)
+        assert any("n1-claim, triplet" in message and "delete all but one" in message for message in messages)
         assert "TerminationGracePeriodExpiring" not in await reasons(stage, "n1")
 
 

@@ -116,9 +116,11 @@ async def test_with_a_grace_period_the_deadline_and_its_event_are_on_both(delete
             assert progress.deadline == progress.started + 900.0
             await stage.until_claims_gone("n1-claim")
         for name in ("n1", "n1-claim"):
-            told = [message for object_, reason, message in await stage.events() if (object_, reason) == (name, TGP)]
-            assert len(told) == 1
-            assert told[0].startswith("ends by 2026-01-01T00:15:10Z (termination grace period 15m")
+            messages = [
+                message for object_, reason, message in await stage.events() if (object_, reason) == (name, TGP)
+            ]
+            assert len(messages) == 1
+            assert messages[0].startswith("ends by 2026-01-01T00:15:10Z (termination grace period 15m")
 
 
 TGP = "TerminationGracePeriodExpiring"

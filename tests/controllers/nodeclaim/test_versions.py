@@ -82,8 +82,8 @@ async def test_where_only_v1beta1_is_served_it_is_read_and_written() -> None:
             ours = [each for each in stage.transport.executed if each.operation.plural == "nodeclaims"]
             assert {each.request.path.split("/")[3] for each in ours if each.status < 400} == {"v1beta1"}
             await stage.clock.sleep(1)
-        told = (await stage.call("GET", "/api/v1/events"))["items"]
-        versions = {each["involvedObject"]["apiVersion"] for each in told if each["involvedObject"]["name"] == "c"}
+        events = (await stage.call("GET", "/api/v1/events"))["items"]
+        versions = {each["involvedObject"]["apiVersion"] for each in events if each["involvedObject"]["name"] == "c"}
         assert versions == {"karpenter.sh/v1beta1"}
 
 

@@ -62,9 +62,9 @@ async def begin(stage: Stage, *nodes: str) -> None:
 
 async def give_deadline(stage: Stage, node: str, text: str) -> None:
     """A claim of Karpenter with this annotation, as it makes it when it deletes the claim."""
-    found = stage.node(node)
-    assert found is not None
-    status = {"providerID": found["spec"]["providerID"], "nodeName": node}
+    node_object = stage.node(node)
+    assert node_object is not None
+    status = {"providerID": node_object["spec"]["providerID"], "nodeName": node}
     await stage.create_claim("c1", status, labels=POOL, annotations={names.TERMINATION_TIMESTAMP: text})
 
 

@@ -135,9 +135,9 @@ async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_evicti
         assert len(on_n1) >= 2
         await stage.delete_node("n1")
         await stage.clock.sleep(30)
-        told = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
-        assert told.keys() == on_n1
-        assert all("(shop/also and shop/web)" in message for message in told.values())
+        messages = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
+        assert messages.keys() == on_n1
+        assert all("(shop/also and shop/web)" in message for message in messages.values())
         assert len(stage.evictions) == 1
 
 

@@ -171,8 +171,8 @@ async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goe
             assert condition is not None
             assert "node bare has no spec.providerID" in condition["message"]
             assert names.FINALIZER in condition["message"]  # the remedy
-            told = [each for each in await reasons(stage, "bare") if each == "InstanceTerminationFailed"]
-            assert len(told) <= 4  # one in five minutes
+            event_reasons = [each for each in await reasons(stage, "bare") if each == "InstanceTerminationFailed"]
+            assert len(event_reasons) <= 4  # one in five minutes
             await stage.patch_node("bare", {"spec": {"providerID": "sim:///zone-a/i-unknown"}})
             start = stage.clock.monotonic()
             assert await stage.until_gone("bare") == start
@@ -362,8 +362,8 @@ async def test_a_condition_that_a_kubelet_writes_skips_neither_drain_nor_provide
             await stage.until_gone("n1")
         assert stage.provider.instants_of("state")
         assert stage.instance_state("n1") == "running"
-        told = [text for name, reason, text in await stage.events() if (name, reason) == ("n1", "InstanceShared")]
-        assert told == [f"instance kept: sim:///zone-a/{stage.instances['n1']} was gone before, and is running now"]
+        messages = [text for name, reason, text in await stage.events() if (name, reason) == ("n1", "InstanceShared")]
+        assert messages == [f"instance kept: sim:///zone-a/{stage.instances['n1']} was gone before, and is running now"]
 
 
 async def test_a_condition_of_a_node_counts_for_nothing_where_its_claim_says_otherwise() -> None:

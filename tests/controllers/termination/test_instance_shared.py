@@ -100,9 +100,9 @@ async def test_another_spelling_of_a_providerid_is_the_same_instance() -> None:
             assert asked_to_end(stage) == []
             assert stage.instance_state("victim") == "running"
             assert [pod["metadata"]["name"] for pod in stage.pods_on("victim")] == ["a"]
-        told = [message for name, reason, message in await stage.events() if (name, reason) == SHARED]
-        assert len(told) == 1
-        assert told == ["instance kept: victim uses the same instance"]
+        messages = [message for name, reason, message in await stage.events() if (name, reason) == SHARED]
+        assert len(messages) == 1
+        assert messages == ["instance kept: victim uses the same instance"]
 
 
 SHARED = ("attacker", "InstanceShared")

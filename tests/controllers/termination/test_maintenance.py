@@ -74,10 +74,10 @@ async def test_a_node_is_cordoned_drained_and_kept() -> None:
         assert stage.transport.of("delete", "pods") == stage.transport.of("delete", "nodes") == []
         assert stage.instance_state("n1") == "running"
         assert await reasons(stage, "n1") == ["Cordoned", "Draining", "Drained"]
-        told = {reason: message for name, reason, message in await stage.events() if name in ("n1", "a")}
-        assert told["Cordoned"] == "cordoned; removed from external load balancers: it is drained for maintenance"
-        assert told["Drained"] == MESSAGE
-        assert told["Evicted"] == "evicted by gracectl: node n1 is drained for maintenance"
+        messages = {reason: message for name, reason, message in await stage.events() if name in ("n1", "a")}
+        assert messages["Cordoned"] == "cordoned; removed from external load balancers: it is drained for maintenance"
+        assert messages["Drained"] == MESSAGE
+        assert messages["Evicted"] == "evicted by gracectl: node n1 is drained for maintenance"
 
 
 async def test_the_cordon_is_one_write_that_says_what_it_has_added() -> None:
@@ -260,9 +260,9 @@ async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alon
             await keep(stage, "n1")
             await stage.clock.sleep(1)
             assert controller.statistics().events.recorded == 2
-        told = await stage.events()
-        assert [reason for _, reason, _ in told] == ["MaintenanceIgnored"] * 2
-        message = told[0][2]
+        events = await stage.events()
+        assert [reason for _, reason, _ in events] == ["MaintenanceIgnored"] * 2
+        message = events[0][2]
         assert message == (
             "annotation gracectl.io/keep-drained requests maintenance of this node, but it is not managed: "
             "nodeSelector does not match it; change nodeSelector or the node's labels, or remove the annotation"
@@ -282,8 +282,8 @@ async def test_a_kept_node_that_is_no_longer_managed_is_left_alone_and_taken_up_
             await take_off(stage, "n1")
             await stage.clock.sleep(10)
             assert is_cordoned(stage, "n1")
-            told = [message for _, reason, message in await stage.events() if reason == "MaintenanceIgnored"]
-            assert len(told) == 1  # both are of the same kind, and within five minutes
+            messages = [message for _, reason, message in await stage.events() if reason == "MaintenanceIgnored"]
+            assert len(messages) == 1  # both are of the same kind, and within five minutes
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
             await stage.clock.sleep(1)
             assert not is_cordoned(stage, "n1")

@@ -18,19 +18,19 @@ CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_00
 
 
 def drained(stage: Stage) -> tuple[str, str, str]:
-    found = stage.condition("n1", names.DRAINED)
-    assert found is not None
-    return found["status"], found["reason"], found["message"]
+    condition = stage.condition("n1", names.DRAINED)
+    assert condition is not None
+    return condition["status"], condition["reason"], condition["message"]
 
 
 def is_stuck(stage: Stage) -> bool:
-    found = stage.condition("n1", names.DRAINED)
-    return found is not None and found["reason"] == "StuckPods"
+    condition = stage.condition("n1", names.DRAINED)
+    return condition is not None and condition["reason"] == "StuckPods"
 
 
 def status(controller: Any, stage: Stage) -> NodeStatus:
-    (found,) = node_statuses(controller._cluster, controller._dependencies.termination, {"n1"}, stage.clock.now())
-    return found
+    (node_status,) = node_statuses(controller._cluster, controller._dependencies.termination, {"n1"}, stage.clock.now())
+    return node_status
 
 
 async def force_delete(stage: Stage) -> None:
@@ -91,5 +91,5 @@ async def test_a_termination_does_not_wait_for_a_stuck_pod_and_names_it() -> Non
             assert drained(stage)[2] == f"drained; not waited for: {STATE}"
             assert [each.kind for each in status(controller, stage).warnings][:1] == ["StuckPods"]
             await stage.until_gone("n1")
-        told = {reason: message for name, reason, message in await stage.events() if name == "n1"}
-        assert told["PodsStuck"] == f"{STATE}; the drain continues without waiting for it"
+        messages = {reason: message for name, reason, message in await stage.events() if name == "n1"}
+        assert messages["PodsStuck"] == f"{STATE}; the drain continues without waiting for it"

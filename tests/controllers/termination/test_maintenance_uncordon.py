@@ -152,8 +152,8 @@ async def test_what_others_have_put_on_a_node_stays(give_back: Way, patch: Any, 
         await give_back(stage, "n1")
         await stage.clock.sleep(1)
         assert remains(stage, "n1") == before
-        [told] = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
-        assert told.endswith(f"; it keeps {left}, which gracectl has not set" if left else "it") or not left
+        [text] = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
+        assert text.endswith(f"; it keeps {left}, which gracectl has not set" if left else "it") or not left
 
 
 @each_way_back

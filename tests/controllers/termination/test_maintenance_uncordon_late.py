@@ -117,8 +117,8 @@ async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way
         await stage.clock.sleep(20 * late)
         assert remains(stage, "n1") == before
         assert controller.under_way() == ()
-        told = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
-        assert len(told) == 1
+        messages = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
+        assert len(messages) == 1
         assert stage.evictions == []
 
 

@@ -53,7 +53,7 @@ def test_helm_has_nothing_to_find_fault_with() -> None:
 
 @EACH_SET
 def test_every_object_is_of_its_kind_and_has_no_field_too_many(release: Release) -> None:
-    assert {each["metadata"]["name"]: found for each in release.objects() if (found := misfits(each))} == {}
+    assert {each["metadata"]["name"]: faults for each in release.objects() if (faults := misfits(each))} == {}
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def test_the_controller_reads_the_settings_of_the_values_and_what_the_chart_alon
     release: Release, tmp_path: Path
 ) -> None:
     wanted = loaded(yaml.safe_dump(given(release)), tmp_path) if _is_whole(release) else _completed(release)
-    found = loaded(release.settings(), tmp_path)
-    added = _of_the_chart(release, wanted.admission) if found.admission.is_wanted else {}
+    settings = loaded(release.settings(), tmp_path)
+    added = _of_the_chart(release, wanted.admission) if settings.admission.is_wanted else {}
     admission = msgspec.structs.replace(wanted.admission, **added)
-    assert found == msgspec.structs.replace(wanted, admission=admission)
+    assert settings == msgspec.structs.replace(wanted, admission=admission)
 
 
 def _of_the_chart(release: Release, wanted: AdmissionSettings) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def test_agents_read_the_controllers_settings_except_their_own_and_have_no_admis
 ) -> None:
     theirs = merged(given(release), release.values["agent"].get("settings", {}))
     del theirs["admission"]
-    found = loaded(release.settings(component="agent"), tmp_path)
-    assert found == loaded(yaml.safe_dump(theirs), tmp_path)
-    assert found.shutdown.knows_shutdowns
+    settings = loaded(release.settings(component="agent"), tmp_path)
+    assert settings == loaded(yaml.safe_dump(theirs), tmp_path)
+    assert settings.shutdown.knows_shutdowns
 
 
 def test_agents_mount_where_they_write_and_nothing_if_they_write_nowhere() -> None:

@@ -98,8 +98,8 @@ def test_what_cannot_work_together_is_refused_with_what_to_do(values: JsonObject
 
 
 def test_a_cluster_without_admission_policies_is_told_what_it_does_without() -> None:
-    told = refusal({"agent": AGENT}, kubernetes="1.29.3")
-    assert "Kubernetes v1.29.3 has no ValidatingAdmissionPolicies" in told
+    message = refusal({"agent": AGENT}, kubernetes="1.29.3")
+    assert "Kubernetes v1.29.3 has no ValidatingAdmissionPolicies" in message
     assert refusal({"agent": {**AGENT, "admissionPolicy": False}}, kubernetes="1.29.3") == ""
 
 

@@ -35,11 +35,11 @@ def test_the_table_of_the_example_is_what_is_decided() -> None:
 
 
 def test_the_shares_of_too_short_a_delay_are_what_is_decided() -> None:
-    found = re.search(
+    match = re.search(
         r"Of (\d+) s instead of (\d+) the ranges of the example have (\d+), (\d+), (\d+)\nand (\d+)", PAGE
     )
-    assert found is not None
-    available, total, *shares = map(int, found.groups())
+    assert match is not None
+    available, total, *shares = map(int, match.groups())
     assert total == ORDER.total
     assert begin(ORDER, available, ShutdownView((), 0.0, 0.0)).periods == tuple(map(float, shares))
 

@@ -168,5 +168,5 @@ async def test_how_long_a_shutdown_took_is_told_by_a_clock_that_does_not_jump() 
             clock.offset = -3600
             played.logind.call_off()
             await stage.clock.sleep(5)
-        told = [message for _, reason, message in await stage.events() if reason == "NodeShutdownCancelled"]
-        assert [message.partition(":")[0] for message in told] == ["shutdown cancelled after 10 s"]
+        messages = [message for _, reason, message in await stage.events() if reason == "NodeShutdownCancelled"]
+        assert [message.partition(":")[0] for message in messages] == ["shutdown cancelled after 10 s"]

@@ -25,11 +25,11 @@ async def test_events_tell_the_whole_story() -> None:
         await played.live()
         played.logind.shut_down()
         await stage.clock.sleep(80)
-        told = await told_of(stage, "n1")
-        assert [reason for reason, _ in told] == [
+        events = await told_of(stage, "n1")
+        assert [reason for reason, _ in events] == [
             "NodeShutdown", "NodeShutdown", "NodeShutdownOverdue", "NodeShutdown", "NodeShutdown",
         ]  # fmt: skip
-        begun, first, overdue, second, over = (message for _, message in told)
+        begun, first, overdue, second, over = (message for _, message in events)
         assert begun.startswith("shutting down: waiting for pods until 2026-")
         assert begun.endswith("(660 s) at the latest")
         assert first.startswith("priority below 1000: deleting 1 pod: shop/stubborn; until 2026-")
@@ -218,8 +218,8 @@ async def test_a_refusal_is_told_once_and_again_in_the_next_shutdown(caplog: pyt
         for times in (1, 2):
             played.logind.shut_down()
             await stage.clock.sleep(30)
-            told = [text for text in caplog.messages if "not deleted at shutdown" in text]
-            assert len(told) == times
+            messages = [text for text in caplog.messages if "not deleted at shutdown" in text]
+            assert len(messages) == times
             played.logind.call_off()
             await stage.clock.sleep(5)
 

@@ -115,8 +115,8 @@ class Referee:
 
 
 def node_of(stage: Stage) -> Node | None:
-    found = stage.node("n1")
-    return None if found is None else decode_node(orjson.dumps(found))
+    node = stage.node("n1")
+    return None if node is None else decode_node(orjson.dumps(node))
 
 
 async def rest(stage: Stage, played: Played) -> None:

@@ -138,10 +138,10 @@ def test_what_cannot_be_compared_is_said_and_ends_with_2(
 
 def test_what_base_cannot_do_is_told_with_the_reason(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-o", "json")
-    found = json.loads(result.stdout)
-    marks = {row["name"]: row["mark"] for row in found["rows"]}
+    report = json.loads(result.stdout)
+    marks = {row["name"]: row["mark"] for row in report["rows"]}
     assert marks == {"one selector against one pod": "not in BASE", "yardstick": ""}
-    assert "cannot import name 'match' from 'gracectl'" in found["notes"][0]
+    assert "cannot import name 'match' from 'gracectl'" in report["notes"][0]
     assert result.exit_code == 2, "nothing of gracectl was compared"
 
 

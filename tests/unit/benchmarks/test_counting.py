@@ -42,9 +42,9 @@ def test_refusals_are_no_failures_and_what_is_gone_is_none_either() -> None:
         "2 milliseconds",
 ])  # fmt: skip
 def test_every_kubectl_tells_of_its_requests(line: str) -> None:
-    found = NEW.search(line) or OLDER.search(line)
-    assert found is not None
-    assert (found["verb"], found["path"], found["status"]) == ("POST", "/api/v1/namespaces/n/pods/a/eviction", "429")
+    match = NEW.search(line) or OLDER.search(line)
+    assert match is not None
+    assert (match["verb"], match["path"], match["status"]) == ("POST", "/api/v1/namespaces/n/pods/a/eviction", "429")
 
 
 def test_what_a_controller_has_done_since_a_reading_is_the_difference() -> None:

@@ -68,10 +68,10 @@ def test_good_moments_of_both_that_are_alike_make_nothing_slower() -> None:
 
 
 def test_the_yardstick_is_never_slower_but_raises_doubts() -> None:
-    found = compare("main", [(a_report(yardstick=1.0, plan=1.0), a_report(yardstick=1.5, plan=1.0))])
-    assert [row.mark for row in found.rows] == [Mark.NONE, Mark.NONE]
-    assert found.exit_code == 0
-    (note,) = found.notes
+    report = compare("main", [(a_report(yardstick=1.0, plan=1.0), a_report(yardstick=1.5, plan=1.0))])
+    assert [row.mark for row in report.rows] == [Mark.NONE, Mark.NONE]
+    assert report.exit_code == 0
+    (note,) = report.notes
     assert "differs as well (× 1.50)" in note
 
 

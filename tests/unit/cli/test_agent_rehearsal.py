@@ -222,14 +222,14 @@ def test_no_warning_where_every_pod_has_the_grace_it_asks_for() -> None:
 
 def test_the_report_has_all_that_the_table_says() -> None:
     result = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
-    found = msgspec.json.decode(to_json(rehearsal_report(result)))
-    assert {key: value for key, value in found.items() if key not in ("warnings", "ranges", "ignored")} == {
+    report = msgspec.json.decode(to_json(rehearsal_report(result)))
+    assert {key: value for key, value in report.items() if key not in ("warnings", "ranges", "ignored")} == {
         "cluster": {"context": None, "server": ""}, "at": "1970-01-12T13:46:40Z", "node": "worker-7",
         "requiredSeconds": 660, "availableSeconds": 660, "finishedSeconds": 100,
         "logind": {"delaySeconds": 5, "unlimited": False, "problem": "too short"},
         "deadline": {"at": "1970-01-12T13:55:00Z", "atSeconds": 500},
     }  # fmt: skip
-    first, second, third, _ = found["ranges"]
+    first, second, third, _ = report["ranges"]
     assert {key: value for key, value in first.items() if key != "pods"} == {
         "name": "priority below 1000", "minimumPriority": 0, "periodSeconds": 60, "availableSeconds": 60,
         "beginsSeconds": 0, "endsSeconds": 60,
@@ -246,11 +246,11 @@ def test_the_report_has_all_that_the_table_says() -> None:
         ("web-7d4b9c6f5-2zltl", False, False, 0), ("legacy-0", True, False, 0), ("late-0", True, True, 0),
         ("soon-0", False, True, None),
     ]  # fmt: skip
-    assert found["ignored"][2] == {
+    assert report["ignored"][2] == {
         "namespace": "shop", "name": "agent", "uid": "own",
         "reason": "the node agent itself: it ends with its machine",
     }  # fmt: skip
-    assert [(each["kind"], each["blocking"], each["objects"]) for each in found["warnings"]] == [
+    assert [(each["kind"], each["blocking"], each["objects"]) for each in report["warnings"]] == [
         ("Logind", False, []),
         ("GraceShortened", False, ["shop/legacy-0", "shop/late-0"]),
         ("DaemonSetPods", False, ["shop/exporter-x2x4z"]),
@@ -258,9 +258,9 @@ def test_the_report_has_all_that_the_table_says() -> None:
 
 
 def test_what_is_not_known_is_null_and_what_has_no_end_is_said_so() -> None:
-    found = rehearsal_report(told_of(going("stuck", -10), logind=Logind(math.inf)))
-    assert found["logind"] == {"delaySeconds": None, "unlimited": True, "problem": None}
-    (stuck,) = found["ranges"][0]["pods"]
+    report = rehearsal_report(told_of(going("stuck", -10), logind=Logind(math.inf)))
+    assert report["logind"] == {"delaySeconds": None, "unlimited": True, "problem": None}
+    (stuck,) = report["ranges"][0]["pods"]
     assert (stuck["grantedSeconds"], stuck["terminatedSeconds"], stuck["inTime"]) == (None, None, False)
     assert rehearsal_report(told_of())["logind"] is None
     assert rehearsal_report(told_of())["deadline"] is None

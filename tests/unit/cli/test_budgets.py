@@ -58,16 +58,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def _is_counted(place: Fleet) -> bool:
-    told = in_json(place, "-n", "default")
-    return {each["state"] for each in (*told["nodeBudgets"], *told["podBudgets"])} == {"spent"}
+    report = in_json(place, "-n", "default")
+    return {each["state"] for each in (*report["nodeBudgets"], *report["podBudgets"])} == {"spent"}
 
 
 def in_json(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, Any]:
     result = place.run("budgets", "-o", "json", *arguments, as_=as_)
     assert result.exit_code == 0
     assert result.stderr.replace(f"gracectl: {REFUSED}\n", "") == ""
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    report: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return report
 
 
 def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
@@ -94,8 +94,8 @@ def test_only_what_blocks_and_only_one_namespace(place: Fleet) -> None:
         place.ask("PATCH", f"{NODE_BUDGETS}/pool", {"spec": {"minAvailable": 0}}, "application/merge-patch+json")
         place.until("it allows one", lambda: in_json(place)["nodeBudgets"][1]["allowed"] == 1)
         assert [each["name"] for each in in_json(place, "--blocking")["nodeBudgets"]] == ["a-unused"]
-        told = in_json(place, "--blocking", "-n", "elsewhere")
-        assert told["podBudgets"] == []
+        report = in_json(place, "--blocking", "-n", "elsewhere")
+        assert report["podBudgets"] == []
         assert "No PodDisruptionBudget blocks anything." in place.run("budgets", "--blocking", "-n", "elsewhere").stdout
         assert "There is no PodDisruptionBudget." in place.run("budgets", "-n", "elsewhere").stdout
     finally:
@@ -105,10 +105,10 @@ def test_only_what_blocks_and_only_one_namespace(place: Fleet) -> None:
 
 def test_without_permission_on_node_budgets_it_says_so_and_shows_the_others(place: Fleet) -> None:
     reader = place.user("reader", *rights(*READS[:-1]))
-    told = in_json(place, as_=reader)
-    assert told["nodeBudgets"] is None
-    assert "add the verb list on nodedisruptionbudgets" in told["note"]
-    assert "web" in {each["name"] for each in told["podBudgets"]}
+    report = in_json(place, as_=reader)
+    assert report["nodeBudgets"] is None
+    assert "add the verb list on nodedisruptionbudgets" in report["note"]
+    assert "web" in {each["name"] for each in report["podBudgets"]}
     whole = place.user("whole-reader", *rights(*READS))
     assert in_json(place, as_=whole)["note"] is None
     stranger = place.run("budgets", as_=place.user("stranger", *rights(READS[0])))
@@ -176,10 +176,10 @@ def test_with_permissions_in_one_namespace_its_budgets_are_shown(place: Fleet) -
         "subjects": [{"kind": "ServiceAccount", "name": "narrow", "namespace": "default"}],
     }
     place.ask("POST", f"{RBAC}/namespaces/default/rolebindings", binding)
-    told = in_json(place, "-n", "default", as_=narrow)
-    assert told["nodeBudgets"] is None
-    assert "add the verb list on nodes" in told["note"]
-    assert [each["name"] for each in told["podBudgets"]] == ["web"]
+    report = in_json(place, "-n", "default", as_=narrow)
+    assert report["nodeBudgets"] is None
+    assert "add the verb list on nodes" in report["note"]
+    assert [each["name"] for each in report["podBudgets"]] == ["web"]
     assert place.run("budgets", as_=narrow).exit_code == 3
 
 

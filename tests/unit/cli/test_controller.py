@@ -165,9 +165,9 @@ async def run_with_token(url: str, token: str, folder: Path, *more: str) -> subp
 async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_server: str, tmp_path: Path) -> None:
     ended = await run_with_token(guarded_server, "t", tmp_path)
     assert ended.returncode == CLUSTER
-    told = ended.stderr.decode()
-    assert "Traceback" not in told
-    assert [line for line in told.splitlines() if line.startswith("  - ")] == [
+    output = ended.stderr.decode()
+    assert "Traceback" not in output
+    assert [line for line in output.splitlines() if line.startswith("  - ")] == [
         "  - patch nodes",
         "  - delete nodes",
         "  - patch nodes/status",
@@ -191,10 +191,10 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
 async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_path: Path) -> None:
     ended = await run_with_token(guarded_server, "forgotten", tmp_path)
     assert ended.returncode == CLUSTER
-    told = ended.stderr.decode()
-    assert told.startswith("gracectl: ")
-    assert "Unauthorized" in told
-    assert "Traceback" not in told
+    output = ended.stderr.decode()
+    assert output.startswith("gracectl: ")
+    assert "Unauthorized" in output
+    assert "Traceback" not in output
 
 
 @contextmanager
@@ -241,9 +241,9 @@ async def test_a_token_repeated_by_a_server_is_not_printed(status: int, knows_ve
     with indiscreet(status, knows_version=knows_version) as url:
         ended = await run_with_token(url, token, tmp_path, "--config", str(settings))
     assert ended.returncode == CLUSTER
-    told = (ended.stdout + ended.stderr).decode()
-    assert "a-very-secret" not in told
-    assert status == 401 or "***" in told, "it was repeated, so something stands in its place"
+    output = (ended.stdout + ended.stderr).decode()
+    assert "a-very-secret" not in output
+    assert status == 401 or "***" in output, "it was repeated, so something stands in its place"
 
 
 @pytest.mark.real_time
@@ -261,10 +261,10 @@ async def test_a_port_that_is_taken(tmp_path: Path, section: str, more: str) -> 
     finally:
         await face.stop()
     assert ended.returncode == CONFIGURATION
-    told = ended.stderr.decode()
-    assert f"gracectl: {section}.listen: cannot listen on {listen}: " in told
-    assert "Address already in use; choose another address" in told
-    assert "Traceback" not in told
+    output = ended.stderr.decode()
+    assert f"gracectl: {section}.listen: cannot listen on {listen}: " in output
+    assert "Address already in use; choose another address" in output
+    assert "Traceback" not in output
 
 
 # -- the process -------------------------------------------------------------------------------------------------------

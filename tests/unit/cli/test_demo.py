@@ -52,9 +52,9 @@ def run(*arguments: str) -> Result:
 
 def kept_log(result: Result) -> Path:
     """The file that the command names when it fails."""
-    found = re.search(r"^gracectl: the controller's log is (\S+)$", result.stderr, re.M)
-    assert found is not None
-    return Path(found[1])
+    match = re.search(r"^gracectl: the controller's log is (\S+)$", result.stderr, re.M)
+    assert match is not None
+    return Path(match[1])
 
 
 @pytest.mark.real_time
@@ -63,17 +63,17 @@ class TestWholeDemo:
         arguments = ("demo", "--speed", "20", "--pods", "20", "--seed", "3", "-o", "json")
         result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
-        found = json.loads(result.stdout)
-        assert list(found) == KEYS
-        assert (found["ok"], found["seed"], found["budgetViolations"], found["failures"]) == (True, 3, 0, [])
-        assert len(found["nodes"]) == 3
-        for node in found["nodes"]:
+        report = json.loads(result.stdout)
+        assert list(report) == KEYS
+        assert (report["ok"], report["seed"], report["budgetViolations"], report["failures"]) == (True, 3, 0, [])
+        assert len(report["nodes"]) == 3
+        for node in report["nodes"]:
             assert list(node["steps"]) == ["cordon", "drain", "volumes", "instance", "finalizer"]
             assert 0 < sum(node["steps"].values()) <= node["seconds"] + 0.1
-        assert found["evictions"] == found["evictionsSeen"] == sum(node["pods"] for node in found["nodes"])
-        assert found["replacements"]["expected"] == found["replacements"]["running"] > 5
-        assert found["instances"] == {"before": 3, "left": 0}
-        web = next(budget for budget in found["budgets"] if budget["name"] == "shop/web")
+        assert report["evictions"] == report["evictionsSeen"] == sum(node["pods"] for node in report["nodes"])
+        assert report["replacements"]["expected"] == report["replacements"]["running"] > 5
+        assert report["instances"] == {"before": 3, "left": 0}
+        web = next(budget for budget in report["budgets"] if budget["name"] == "shop/web")
         assert web["bound"] == "maxUnavailable: 1"
         assert web["lowest"] == web["required"] == web["pods"] - 1
 
@@ -100,10 +100,10 @@ class TestWholeDemo:
 
         monkeypatch.setattr(KubeClient, "evict", evict)
         result = run("--pods", "20", "-o", "json")
-        found = json.loads(result.stdout)
+        report = json.loads(result.stdout)
         assert result.exit_code == 1
-        assert found["budgetViolations"] == len(found["violations"]) > 0
-        assert not found["ok"]
+        assert report["budgetViolations"] == len(report["violations"]) > 0
+        assert not report["ok"]
         assert re.search(r"^gracectl: budget \S+ was violated after", result.stderr, re.M)
         kept_log(result).unlink()
 
@@ -114,12 +114,12 @@ class TestWholeDemo:
         monkeypatch.setattr(SimulatedProvider, "state", state)
         monkeypatch.setattr(demo_play, "GUARD_SECONDS", 20.0)
         result = run("--nodes", "2", "--pods", "1", "-o", "json")
-        found = json.loads(result.stdout)
-        assert (result.exit_code, found["ok"]) == (1, False)
-        assert found["failures"][0] == "not finished after 20 s"
-        assert re.fullmatch(r"node-\S+: instance: instance sim:///\S+ is ending", found["failures"][1])
-        assert found["failures"][2] == f"node {found['nodes'][0]['name']} is not gone"
-        assert found["nodes"][0]["seconds"] is None
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["ok"]) == (1, False)
+        assert report["failures"][0] == "not finished after 20 s"
+        assert re.fullmatch(r"node-\S+: instance: instance sim:///\S+ is ending", report["failures"][1])
+        assert report["failures"][2] == f"node {report['nodes'][0]['name']} is not gone"
+        assert report["nodes"][0]["seconds"] is None
         log = kept_log(result)
         assert "node is being terminated" in log.read_text()
         log.unlink()

@@ -65,9 +65,9 @@ HELD = (names.FINALIZER,)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("doctor")
     with embedded_cluster(folder, "--nodes", "2", "--pods", "1", "--rbac") as admin:
-        found = Fleet(admin, folder)
-        found.ask("POST", NAMESPACES, {"metadata": {"name": "gracectl"}})
-        yield found
+        fleet = Fleet(admin, folder)
+        fleet.ask("POST", NAMESPACES, {"metadata": {"name": "gracectl"}})
+        yield fleet
 
 
 @contextmanager
@@ -92,11 +92,11 @@ def lease(place: Fleet, **spec: Any) -> Any:
 
 def checked(result: Result) -> dict[str, dict[str, Any]]:
     """By name what was found; the exit code fits."""
-    told = msgspec.json.decode(result.stdout)
-    is_healthy = not any(each["state"] in ("failed", "unknown") for each in told["checks"])
-    assert (result.exit_code, told["healthy"]) == ((0, True) if is_healthy else (1, False)), result.output
-    assert all(each["remedy"] for each in told["checks"] if each["state"] == "failed")
-    return {each["check"]: each for each in told["checks"]}
+    report = msgspec.json.decode(result.stdout)
+    is_healthy = not any(each["state"] in ("failed", "unknown") for each in report["checks"])
+    assert (result.exit_code, report["healthy"]) == ((0, True) if is_healthy else (1, False)), result.output
+    assert all(each["remedy"] for each in report["checks"] if each["state"] == "failed")
+    return {each["check"]: each for each in report["checks"]}
 
 
 def found_in(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, dict[str, Any]]:
@@ -107,21 +107,21 @@ def found_in(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str
 
 
 def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
-    found = found_in(place)
-    assert list(found) == [
+    checks = found_in(place)
+    assert list(checks) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
         *("clocks", "finalizers", "machines", "owners", "budgets", "annotations", "replacements"),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     ]
-    assert found["API server"]["state"] == "ok"
-    assert found["credentials"]["message"] == "accepted, as kubernetes-admin"
-    assert (found["controller"]["state"], found["controller"]["message"]) == (
+    assert checks["API server"]["state"] == "ok"
+    assert checks["credentials"]["message"] == "accepted, as kubernetes-admin"
+    assert (checks["controller"]["state"], checks["controller"]["message"]) == (
         "failed",
         "not installed: there is no Lease gracectl",
     )
-    assert found["controller"]["remedy"].startswith("helm install gracectl ")
-    assert found["finalizers"]["state"] == "warning"
-    assert found["permissions"]["state"] == "ok"
+    assert checks["controller"]["remedy"].startswith("helm install gracectl ")
+    assert checks["finalizers"]["state"] == "warning"
+    assert checks["permissions"]["state"] == "ok"
 
 
 ADMITS = 'admission: {listen: ":8443", service: {name: gracectl, namespace: gracectl}}\n'
@@ -147,14 +147,14 @@ def test_webhooks_are_tried_without_a_trace(place: Fleet, monkeypatch: pytest.Mo
     authority = issue(["a.example"], SystemClock().now(), 90 * DAY).authority
     with registered(place, authority):
         asked = overheard(monkeypatch)
-        found = found_in(place)
+        checks = found_in(place)
         written = [request for request in asked if request.method != "GET"]
         monkeypatch.undo()
-    assert (found["webhooks"]["state"], found["certificate"]["state"]) == ("failed", "ok")
-    assert found["webhooks"]["message"] == (
+    assert (checks["webhooks"]["state"], checks["certificate"]["state"]) == ("failed", "ok")
+    assert checks["webhooks"]["message"] == (
         "registered, but API servers get no answer: no budget limits deletions of nodes"
     )
-    assert found["certificate"]["message"].endswith(" (89 days left)")
+    assert checks["certificate"]["message"].endswith(" (89 days left)")
     tried = [request for request in written if "/nodedisruptionbudgets" in request.path]
     assert [("dryRun", "All") in request.query for request in tried] == [True]
     others = {request.path.split("/")[2] for request in written if request not in tried}
@@ -200,12 +200,14 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/gracectl/deployments"
 
 def test_the_account_of_the_deployment_is_asked_for(place: Fleet) -> None:
     with existing(place, DEPLOYMENTS, a_deployment()):
-        found = found_in(place)
-    assert found["permissions"]["state"] == "failed"
-    assert found["permissions"]["message"].startswith("service account gracectl/weak: missing permissions: get nodes, ")
-    assert "create pods/eviction" in found["permissions"]["objects"]
-    assert found["controller"]["message"] == "no replica is Ready; 0 of 0 replicas Ready"
-    assert found["controller"]["remedy"] == "see why: kubectl -n gracectl logs deployment/gracectl"
+        checks = found_in(place)
+    assert checks["permissions"]["state"] == "failed"
+    assert checks["permissions"]["message"].startswith(
+        "service account gracectl/weak: missing permissions: get nodes, "
+    )
+    assert "create pods/eviction" in checks["permissions"]["objects"]
+    assert checks["controller"]["message"] == "no replica is Ready; 0 of 0 replicas Ready"
+    assert checks["controller"]["remedy"] == "see why: kubectl -n gracectl logs deployment/gracectl"
 
 
 def test_a_controller_that_only_observes_needs_no_lease_and_no_webhooks(place: Fleet) -> None:
@@ -213,11 +215,11 @@ def test_a_controller_that_only_observes_needs_no_lease_and_no_webhooks(place: F
     observer = a_deployment("controller", "--dry-run", replicas=1)
     with config_map(place, settings), existing(place, DEPLOYMENTS, observer):
         place.until("it is Ready", lambda: place.ask("GET", f"{DEPLOYMENTS}/gracectl")["status"].get("readyReplicas"))
-        found = found_in(place)
-    assert found["controller"]["state"] == "warning"
-    assert found["controller"]["message"].startswith("dry run: no node is protected or drained; 1 of 1 ")
-    assert found["webhooks"]["message"] == "none: the controller runs with --dry-run"
-    assert {each.split()[0] for each in found["permissions"]["objects"]} <= {"get", "list", "watch"}
+        checks = found_in(place)
+    assert checks["controller"]["state"] == "warning"
+    assert checks["controller"]["message"].startswith("dry run: no node is protected or drained; 1 of 1 ")
+    assert checks["webhooks"]["message"] == "none: the controller runs with --dry-run"
+    assert {each.split()[0] for each in checks["permissions"]["objects"]} <= {"get", "list", "watch"}
 
 
 def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: Path) -> None:
@@ -243,8 +245,8 @@ def test_the_finalizer_follows_karpenter_and_the_setting(place: Fleet) -> None:
         "not installed; finalizer of all others: karpenter.sh/termination (setting finalizer: auto)"
     )
     with installed(place):
-        found = found_in(place)["Karpenter"]
-        assert (found["state"], found["message"]) == (
+        check = found_in(place)["Karpenter"]
+        assert (check["state"], check["message"]) == (
             "ok",
             (
                 "installed: its nodes and node claims are left to it; finalizer of all others: gracectl.io/termination "
@@ -273,11 +275,11 @@ def test_clocks_that_a_controller_has_reported_are_a_fault_for_a_while(place: Fl
         with existing(place, f"{NAMESPACES}/gracectl/events", {**event, "source": {"component": "tenant"}}):
             assert found_in(place)["clocks"]["state"] == "ok"
         with existing(place, f"{NAMESPACES}/gracectl/events", event):
-            found = found_in(place)["clocks"]
-    assert found["state"] == "failed"
-    assert found["message"].startswith("a controller has reported at 20")
-    assert found["message"].endswith(": deadlines are paused")
-    assert "restart the controller" in found["remedy"]
+            check = found_in(place)["clocks"]
+    assert check["state"] == "failed"
+    assert check["message"].startswith("a controller has reported at 20")
+    assert check["message"].endswith(": deadlines are paused")
+    assert "restart the controller" in check["remedy"]
 
 
 def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
@@ -305,10 +307,10 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
 
 def test_webhooks_that_are_not_registered(place: Fleet) -> None:
     with config_map(place, ADMITS):
-        found = found_in(place)["webhooks"]
-    assert found["state"] == "failed"
-    assert found["message"].startswith("mutating webhook configuration gracectl missing")
-    assert found["remedy"] == "gracectl webhooks --apply"
+        check = found_in(place)["webhooks"]
+    assert check["state"] == "failed"
+    assert check["message"].startswith("mutating webhook configuration gracectl missing")
+    assert check["remedy"] == "gracectl webhooks --apply"
 
 
 def test_a_server_that_is_not_there_and_credentials_that_are_refused(place: Fleet, tmp_path: Path) -> None:
@@ -326,11 +328,11 @@ def test_a_server_that_is_not_there_and_credentials_that_are_refused(place: Flee
 def test_the_help_and_the_page_name_every_field_and_check(place: Fleet) -> None:
     shown = place.run("doctor", "--help").output
     page = PAGE.read_text(encoding="utf-8")
-    told = json.loads(place.run("doctor", "-o", "json").stdout)
-    for field in {*told, *told["checks"][0], *told["cluster"]}:
+    report = json.loads(place.run("doctor", "-o", "json").stdout)
+    for field in {*report, *report["checks"][0], *report["cluster"]}:
         assert re.search(rf"\b{field}\b", shown), field
         assert f"`{field}`" in page, field
-    for check in (*(each["check"] for each in told["checks"]), "certificate"):
+    for check in (*(each["check"] for each in report["checks"]), "certificate"):
         assert f"| {check} |" in page, check
     for state in CheckState:
         assert f"`{state}`" in page, state
@@ -339,8 +341,8 @@ def test_the_help_and_the_page_name_every_field_and_check(place: Fleet) -> None:
 def test_a_silent_server_is_reported_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.cli.doctor.checks.CHECK_SECONDS", 0.5)
     with mute(tmp_path, deaf=True) as (_, kubeconfig):
-        found = found_in(Fleet(kubeconfig, tmp_path))
-    assert [(name, each["message"]) for name, each in found.items()] == [("API server", "no answer within 0.5 s")]
+        checks = found_in(Fleet(kubeconfig, tmp_path))
+    assert [(name, each["message"]) for name, each in checks.items()] == [("API server", "no answer within 0.5 s")]
 
 
 # -- checks that cannot be done ----------------------------------------------------------------------------------------
@@ -556,10 +558,10 @@ def test_a_pod_that_asks_for_its_replacement_needs_rights_of_the_controller(plac
     }
     deployments = "/apis/apps/v1/namespaces/gracectl/deployments"
     with existing(place, f"{NAMESPACES}/default/pods", pod), existing(place, deployments, controller):
-        found = found_in(place)["replacements"]
-    assert (found["state"], found["objects"]) == ("failed", ["default/asks"])
-    assert found["message"].startswith(
+        check = found_in(place)["replacements"]
+    assert (check["state"], check["objects"]) == ("failed", ["default/asks"])
+    assert check["message"].startswith(
         "default/asks asks to be replaced before its eviction; service account gracectl/default: missing permissions: "
         "patch pods, get replicasets in API group apps, get deployments in API group apps, and 5 more"
     )
-    assert found["remedy"].startswith("helm upgrade with rbac.replaceFirst=true")
+    assert check["remedy"].startswith("helm upgrade with rbac.replaceFirst=true")

@@ -28,9 +28,9 @@ WITHOUT = {"drain", "terminate", "uncordon", "controller", "crds", "completion",
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT))
 def test_the_option_is_spelt_alike_everywhere(name: str) -> None:
-    found = root.get_command(click.Context(root), name)
-    assert found is not None
-    [option] = [each for each in found.params if each.name == "output"]
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    [option] = [each for each in command.params if each.name == "output"]
     assert option.opts == ["-o", "--output"]
     assert isinstance(option.type, Choice)
     assert {"json", "yaml"} <= set(option.type.choices)

@@ -95,8 +95,8 @@ def forecast(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
     """The JSON object that is printed."""
     result = plan(kubeconfig, "-o", "json", *arguments)
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    report: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return report
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
@@ -123,12 +123,12 @@ def test_without_a_permission_some_warnings_are_not_checked(place: Place) -> Non
 
 
 def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:
-    told = forecast(place.reader, "-l", "pool=a")
-    assert [node["name"] for node in told["nodes"]] == ["worker-1", "worker-2", "worker-3"]
-    (budget,) = told["budgets"]
+    prediction = forecast(place.reader, "-l", "pool=a")
+    assert [node["name"] for node in prediction["nodes"]] == ["worker-1", "worker-2", "worker-3"]
+    (budget,) = prediction["budgets"]
     assert len(budget["queue"]) == 3
-    assert {pod["queuePosition"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
-    assert told["assumptions"] == {
+    assert {pod["queuePosition"]["of"] for node in prediction["nodes"] for pod in node["pods"]} == {3}
+    assert prediction["assumptions"] == {
         "replacementSeconds": 30.0, "evictionQps": 100.0, "evictionBurst": 100, "settings": "defaults",
     }  # fmt: skip
 
@@ -136,14 +136,14 @@ def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:
 def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place: Place, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("plan: {replacementSeconds: 90}\neviction: {qps: 7, burst: 3}\n")
-    told = forecast(place.reader, "-l", "pool=a", "--config", str(settings))
-    assert told["assumptions"] == {
+    prediction = forecast(place.reader, "-l", "pool=a", "--config", str(settings))
+    assert prediction["assumptions"] == {
         "replacementSeconds": 90.0, "evictionQps": 7.0, "evictionBurst": 3, "settings": f"file {settings}",
     }  # fmt: skip
-    assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 180.0
-    told = forecast(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
-    assert told["assumptions"]["replacementSeconds"] == 600.0
-    assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 300.0
+    assert max(pod["removalWindow"]["latestSeconds"] for node in prediction["nodes"] for pod in node["pods"]) == 180.0
+    prediction = forecast(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
+    assert prediction["assumptions"]["replacementSeconds"] == 600.0
+    assert max(pod["removalWindow"]["latestSeconds"] for node in prediction["nodes"] for pod in node["pods"]) == 300.0
     assert f"Settings: file {settings}." in plan(place.reader, "plain", "--config", str(settings)).stdout
 
 

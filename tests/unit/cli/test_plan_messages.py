@@ -210,9 +210,9 @@ def test_a_day() -> None:
 
 
 def test_a_node_that_is_ending_is_told_from_now_on() -> None:
-    told = plan_text(under_way(), Detail())
-    (node,) = told.nodes
-    assert told.title == (
+    plan = plan_text(under_way(), Detail())
+    (node,) = plan.nodes
+    assert plan.title == (
         "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock), while old-2 is draining already"
     )
     assert node.headline == "drained 0:00-14:00 from now"
@@ -220,7 +220,7 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
         "deadline: 14:00 (1970-01-12T14:00:40Z), termination grace period 15m0s of NodeClaim old-1",
         "terminating since 1970-01-12T13:45:40Z (1:00 ago)",
     )
-    assert told.summary == ()
+    assert plan.summary == ()
 
 
 def staying(*pods: Pod, since: float | None = None) -> DrainingNode:
@@ -232,11 +232,11 @@ def staying(*pods: Pod, since: float | None = None) -> DrainingNode:
 
 
 def test_of_a_node_that_stays_no_deadline_is_told() -> None:
-    told = plan_text(
+    forecast = plan_text(
         predicted(staying(a_replica(empty_dir=True), a_pod("log", owners=owned_by("DaemonSet")))), Detail()
     )
-    (node,) = told.nodes
-    assert told.title == (
+    (node,) = forecast.nodes
+    assert forecast.title == (
         "What happens if n1 is drained for maintenance now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
     )
     assert node.headline == "drained 0:02-0:30 from now"
@@ -245,30 +245,30 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
     assert (
         "Drained: no pod is left to wait for; volumes follow, then the node stays cordoned until it is uncordoned."
-    ) in told.remarks
+    ) in forecast.remarks
 
 
 def test_of_one_that_is_being_drained_already_it_is_told_since_when() -> None:
-    told = plan_text(predicted(staying(a_replica(), since=NOW - 60)), Detail())
-    assert told.title == "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
-    assert told.nodes[0].facts == ("drained for maintenance since 1970-01-12T13:45:40Z (1:00 ago)",)
+    forecast = plan_text(predicted(staying(a_replica(), since=NOW - 60)), Detail())
+    assert forecast.title == "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
+    assert forecast.nodes[0].facts == ("drained for maintenance since 1970-01-12T13:45:40Z (1:00 ago)",)
 
 
 def test_beside_one_that_stays_one_may_end() -> None:
-    told = plan_text(predicted(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Detail())
-    assert told.title.startswith("What happens if n1 is drained for maintenance now (")
+    forecast = plan_text(predicted(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Detail())
+    assert forecast.title.startswith("What happens if n1 is drained for maintenance now (")
     assert (
         "Drained: no pod is left to wait for; volumes and the instance follow if the node is terminated."
-    ) in told.remarks
+    ) in forecast.remarks
 
 
 def test_several_nodes_have_a_summary() -> None:
-    told = plan_text(three_replicas(), Detail())
-    assert told.title == "What happens if 3 nodes are deleted now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
-    assert [(each.node, each.drained, each.deadline, each.pods, each.kinds) for each in told.summary] == [
+    plan = plan_text(three_replicas(), Detail())
+    assert plan.title == "What happens if 3 nodes are deleted now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
+    assert [(each.node, each.drained, each.deadline, each.pods, each.kinds) for each in plan.summary] == [
         (f"node-{n}", "0:02-15:00", "15:00", 1, ("BudgetViolated",)) for n in (1, 2, 3)
     ]
-    assert told.all_drained == "All 3 nodes are drained in 0:02-15:00."
+    assert plan.all_drained == "All 3 nodes are drained in 0:02-15:00."
 
 
 def test_of_several_nodes_it_is_said_when_all_are_drained_and_which_never_are() -> None:
@@ -292,10 +292,10 @@ def test_of_an_unmanaged_node_that_is_said_first() -> None:
     first = msgspec.structs.replace(
         forecast.nodes[0], warnings=(PlanWarning(WarningKind.FINALIZER_MISSING, "not held"),)
     )
-    told = plan_text(msgspec.structs.replace(forecast, nodes=(first, *forecast.nodes[1:])), Detail())
-    assert told.nodes[0].headline == ("not drained: not managed; if it were: drained 0:02-15:00 after its deletion")
-    assert told.summary[0].drained == "not drained"
-    assert told.all_drained == "Not managed: node-1; the others are drained in 0:02-15:00."
+    plan = plan_text(msgspec.structs.replace(forecast, nodes=(first, *forecast.nodes[1:])), Detail())
+    assert plan.nodes[0].headline == ("not drained: not managed; if it were: drained 0:02-15:00 after its deletion")
+    assert plan.summary[0].drained == "not drained"
+    assert plan.all_drained == "Not managed: node-1; the others are drained in 0:02-15:00."
 
 
 def test_a_range_with_a_deadline_of_its_own_says_so() -> None:
@@ -339,9 +339,9 @@ def test_a_budget_that_is_not_counted_says_so(budget: Any, says: str) -> None:
 
 
 def test_of_many_budgets_those_are_told_of_that_hold_up_most() -> None:
-    told = plan_text(crowd(), Detail())
-    assert len(told.budgets) == 16
-    assert told.other_budgets == "24 budgets more block 138 pods (-v lists them)"
+    plan = plan_text(crowd(), Detail())
+    assert len(plan.budgets) == 16
+    assert plan.other_budgets == "24 budgets more block 138 pods (-v lists them)"
     assert len(plan_text(crowd(), Detail(verbose=True)).budgets) == 40
 
 

@@ -65,8 +65,8 @@ INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def reported(forecast: DrainForecast) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(to_json(plan_report(forecast, CLUSTER)))
-    return found
+    report: dict[str, Any] = msgspec.json.decode(to_json(plan_report(forecast, CLUSTER)))
+    return report
 
 
 def fits(value: Any, shape: Any, where: str = "$") -> None:
@@ -108,12 +108,12 @@ def test_the_help_and_the_page_name_every_field() -> None:
 
 
 def test_of_three_replicas() -> None:
-    told = reported(three_replicas())
-    assert told["at"] == "1970-01-12T13:46:40Z"
-    assert told["assumptions"] == {
+    report = reported(three_replicas())
+    assert report["at"] == "1970-01-12T13:46:40Z"
+    assert report["assumptions"] == {
         "replacementSeconds": 600.0, "evictionQps": 0.0, "evictionBurst": 1, "settings": "defaults",
     }  # fmt: skip
-    node = told["nodes"][0]
+    node = report["nodes"][0]
     assert node["deadline"] == {
         "at": "1970-01-12T14:01:40Z", "atSeconds": 900.0, "source": "claim", "holder": "NodeClaim node-1",
         "gracePeriodSeconds": 900.0,
@@ -128,7 +128,7 @@ def test_of_three_replicas() -> None:
         {"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "method": "deleted", "graceSeconds": 600}
     ]
     assert pod["queuePosition"]["undecided"]
-    (budget,) = told["budgets"]
+    (budget,) = report["budgets"]
     assert [waiting["node"] for waiting in budget["queue"]] == ["node-2", "node-1", "node-3"]
 
 
@@ -157,10 +157,10 @@ def test_of_what_is_unknown_it_is_said_what_is_not_known() -> None:
 
 
 def test_nodes_that_terminate_already_and_their_neighbours() -> None:
-    told = reported(under_way())
-    assert told["alsoDraining"] == ["old-2"]
-    assert told["nodes"][0]["terminating"]
-    assert told["nodes"][0]["deletedAt"] == "1970-01-12T13:45:40Z"
+    report = reported(under_way())
+    assert report["alsoDraining"] == ["old-2"]
+    assert report["nodes"][0]["terminating"]
+    assert report["nodes"][0]["deletedAt"] == "1970-01-12T13:45:40Z"
 
 
 def test_ignored_pods_are_there_as_well() -> None:

@@ -145,11 +145,11 @@ def test_each_cause_has_a_line_and_what_never_ends_comes_first() -> None:
         replica("ever", node_name="n2", labels={}, annotations={names.DO_NOT_DISRUPT: "true"}),
         replica("free", node_name="n2", labels={}),
     )
-    found = causes_of(frame)
-    assert found[0] == "protected indefinitely: shop/ever on n2, never"
-    assert found[1].startswith("budget shop/web: 3 pods on 1 node, 1 at a time")
-    assert found[2].startswith("protected until 16:46 UTC: 2 pods on 2 nodes, about 3:00:00")
-    assert len(found) == 3
+    causes = causes_of(frame)
+    assert causes[0] == "protected indefinitely: shop/ever on n2, never"
+    assert causes[1].startswith("budget shop/web: 3 pods on 1 node, 1 at a time")
+    assert causes[2].startswith("protected until 16:46 UTC: 2 pods on 2 nodes, about 3:00:00")
+    assert len(causes) == 3
     assert progress_of(frame).total.never == ("n2",)
     text = progress_text(progress_of(frame), frame.at)
     assert re.search(r" elapsed, left: never for 1 node, 3:00:00-[\d:]+ for the others$", text)

@@ -87,17 +87,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def pasted(place: Fleet, text: str, *, editor: str = "") -> str:
     """What the command in a remedy prints. It must succeed; `doctor` may find something."""
-    found = COMMAND.search(text)
-    assert found is not None, f"no command: {text}"
+    match = COMMAND.search(text)
+    assert match is not None, f"no command: {text}"
     environment = {
         **os.environ, "PATH": f"{place.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "kubesim"))),
         "KUBECONFIG": str(place.kubeconfig), "HOME": str(place.folder), "KUBE_EDITOR": editor,
     }  # fmt: skip
     done = subprocess.run(
-        ["sh", "-c", found[1]], capture_output=True, text=True, timeout=60, check=False, env=environment
+        ["sh", "-c", match[1]], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
-    assert done.returncode == 0 or (found[1] == "gracectl doctor" and done.returncode == 1), done.stderr
+    assert done.returncode == 0 or (match[1] == "gracectl doctor" and done.returncode == 1), done.stderr
     return done.stdout
 
 
@@ -105,8 +105,8 @@ def planned(place: Fleet, node: str) -> dict[str, Any]:
     """The node in `plan -o json`."""
     result = place.run("plan", node, "-o", "json")
     assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout)["nodes"]
-    return dict(found)
+    (node_object,) = json.loads(result.stdout)["nodes"]
+    return dict(node_object)
 
 
 def warned(place: Fleet, node: str, kind: str) -> str:

@@ -43,16 +43,16 @@ def test_an_unknown_command_is_bad_usage_and_a_similar_one_is_named(wrong: str, 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_the_purpose_of_the_table_and_examples_that_it_understands(name: str) -> None:
     context = click.Context(root, info_name="gracectl")
-    found = root.get_command(context, name)
-    assert found is not None
-    assert (found.help or "").startswith(COMMANDS[name].summary)
+    command = root.get_command(context, name)
+    assert command is not None
+    assert (command.help or "").startswith(COMMANDS[name].summary)
     shown = CliRunner().invoke(root, [name, "--help"]).output
     assert len(examples_of(name)) >= 2
     for line, why in examples_of(name):
         assert f"\n    # {why}\n    gracectl {line}\n" in shown
         first, *arguments = shlex.split(re.split(" [|>]", line)[0])
         assert first == name
-        found.make_context(name, arguments, parent=context)
+        command.make_context(name, arguments, parent=context)
 
 
 def test_help_loads_no_command_and_no_client() -> None:

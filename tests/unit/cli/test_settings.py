@@ -38,12 +38,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A cluster of one node, `b-1`, in which no controller runs."""
     folder = tmp_path_factory.mktemp("settings")
     with embedded_cluster(folder, "--rbac") as admin:
-        found = Fleet(admin, folder)
+        fleet = Fleet(admin, folder)
         for name in ("gracectl", "first", "second"):
-            found.ask("POST", NAMESPACES, {"metadata": {"name": name}})
-        found.held("b-1", pool="b")
-        yield found
-        found.release("b-1")
+            fleet.ask("POST", NAMESPACES, {"metadata": {"name": name}})
+        fleet.held("b-1", pool="b")
+        yield fleet
+        fleet.release("b-1")
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def config_map(place: Fleet, text: str, namespace: str = "gracectl", key: str = 
 def answer(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, Any]:
     result = place.run(*arguments, "-o", "json", as_=as_)
     assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    report: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return report
 
 
 def warnings(place: Fleet, *arguments: str, as_: Path | None = None) -> tuple[str, set[str]]:

@@ -52,8 +52,8 @@ def reader(place: Fleet) -> Path:
 def in_json(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, Any]:
     result = place.run("status", "-o", "json", *arguments, as_=as_)
     assert (result.exit_code, result.stderr) == (0, "")
-    found: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return found
+    report: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return report
 
 
 def ending(place: Fleet, name: str, pod: str, **metadata: Any) -> None:

@@ -46,9 +46,9 @@ def connection(stage: Stage) -> Connection:
 
 
 def uid(stage: Stage, node: str) -> str:
-    found = stage.node(node)
-    assert found is not None
-    return str(found["metadata"]["uid"])
+    node_object = stage.node(node)
+    assert node_object is not None
+    return str(node_object["metadata"]["uid"])
 
 
 async def filmed(stage: Stage, camera: Camera, chooses: Callable[[Node], bool] = being_deleted, **more: str) -> None:

@@ -250,10 +250,10 @@ def test_a_node_that_is_due_and_waits_is_under_way_until_it_is_deleted() -> None
 
 @every_frame
 def test_json_says_what_the_table_says(frame: Callable[[], StatusFrame]) -> None:
-    told = msgspec.json.decode(to_json(status_report(frame(), "s.yaml"), indent=0))
-    assert (told["at"], told["settings"]) == ("1970-01-12T13:46:40Z", "s.yaml")
+    report = msgspec.json.decode(to_json(status_report(frame(), "s.yaml"), indent=0))
+    assert (report["at"], report["settings"]) == ("1970-01-12T13:46:40Z", "s.yaml")
     table_text = flat(as_table(frame(), 1000, verbose=True))
-    for node in told["nodes"]:
+    for node in report["nodes"]:
         assert node["podsLeft"] == len(node["pods"])
         for pod in node["pods"]:
             assert f"{pod['namespace']}/{pod['name']} {pod['state']} " in table_text
@@ -263,8 +263,8 @@ def test_json_says_what_the_table_says(frame: Callable[[], StatusFrame]) -> None
 
 
 def test_fields_of_json() -> None:
-    told = msgspec.json.decode(to_json(status_report(several()), indent=0))
-    (node,) = [node for node in told["nodes"] if node["name"].startswith("ip-")]
+    report = msgspec.json.decode(to_json(status_report(several()), indent=0))
+    (node,) = [node for node in report["nodes"] if node["name"].startswith("ip-")]
     (pod,) = node.pop("pods")
     assert node == {
         "name": "ip-10-0-1-17.eu-central-1.compute.internal", "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
@@ -295,11 +295,11 @@ def test_fields_of_json() -> None:
         "protection": None,
         "until": None,
     }
-    told = msgspec.json.decode(to_json(status_report(claims_and_gone()), indent=0))
-    assert told["terminated"][0] == {"name": "worker-1", "uid": "u1", "afterSeconds": 303.0}
-    assert (told["claims"][0]["name"], told["claims"][0]["deadline"]["inSeconds"]) == ("pending-7", 850.0)
-    told = msgspec.json.decode(to_json(status_report(interrupted()), indent=0))
-    assert told["connectionLoss"]["since"] == "1970-01-12T13:45:25Z"
+    report = msgspec.json.decode(to_json(status_report(claims_and_gone()), indent=0))
+    assert report["terminated"][0] == {"name": "worker-1", "uid": "u1", "afterSeconds": 303.0}
+    assert (report["claims"][0]["name"], report["claims"][0]["deadline"]["inSeconds"]) == ("pending-7", 850.0)
+    report = msgspec.json.decode(to_json(status_report(interrupted()), indent=0))
+    assert report["connectionLoss"]["since"] == "1970-01-12T13:45:25Z"
 
 
 def test_a_trace_is_named_with_the_address_of_it_if_there_is_a_viewer() -> None:
@@ -368,8 +368,8 @@ def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsy
     view = ObjectView("s.yaml")
     for frame in (StatusFrame(at=NOW, nodes=(), is_complete=False), of_n1(0, "a"), of_n1(1, "a"), of_n1(2)):
         view.show(frame)
-    told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["at"], each["nodes"][0]["podsLeft"]) for each in told] == [
+    reports = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["at"], each["nodes"][0]["podsLeft"]) for each in reports] == [
         ("1970-01-12T13:46:40Z", 1),
         ("1970-01-12T13:46:42Z", 0),
     ]

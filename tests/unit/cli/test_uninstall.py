@@ -86,10 +86,10 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert place.node("going") is None
     again = place.run("uninstall", "--yes", "-o", "json", "--config", quick(place))
     assert again.exit_code == 0, again.output
-    told = json.loads(again.stdout)
-    assert (told["dryRun"], told["removals"], told["orphanedInstances"]) == (False, [], [])
-    assert [each["node"] for each in told["cordonedNodes"]] == ["kept"]
-    assert told["lease"]["previousHolder"].startswith("gracectl-uninstall_")
+    report = json.loads(again.stdout)
+    assert (report["dryRun"], report["removals"], report["orphanedInstances"]) == (False, [], [])
+    assert [each["node"] for each in report["cordonedNodes"]] == ["kept"]
+    assert report["lease"]["previousHolder"].startswith("gracectl-uninstall_")
     assert held(place) == []
 
 
@@ -116,18 +116,18 @@ def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
     with place.running("uninstall", "--yes", "--config", quick(place)) as process:
         place.until("the Lease is taken over", lambda: holder(place) != before)
         process.interrupt()
-        code, told = process.ended()
+        code, output = process.ended()
     assert code == 130
-    assert "interrupted; what was removed stays removed, but the Lease expires soon" in told
-    assert "Traceback" not in told
+    assert "interrupted; what was removed stays removed, but the Lease expires soon" in output
+    assert "Traceback" not in output
 
 
 def test_the_help_and_the_page_name_every_field() -> None:
-    told = CliRunner().invoke(root, ["uninstall", "--help"]).stdout
+    output = CliRunner().invoke(root, ["uninstall", "--help"]).stdout
     page = PAGE.read_text()
     for kind in (UninstallReport, Removal, LeaseReport, OrphanedInstanceReport, CordonedNodeReport):
         for field in msgspec.structs.fields(kind):
-            assert re.search(rf"\b{field.encode_name}\b", told), field.encode_name
+            assert re.search(rf"\b{field.encode_name}\b", output), field.encode_name
             assert f"`{field.encode_name}" in page, field.encode_name
 
 

@@ -29,13 +29,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A cluster with the settings of a controller, and no controller."""
     folder = tmp_path_factory.mktemp("webhooks")
     with embedded_cluster(folder, "--nodes", "2", "--pods", "1") as kubeconfig:
-        found = Fleet(kubeconfig, folder)
-        found.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "infra"}})
+        fleet = Fleet(kubeconfig, folder)
+        fleet.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "infra"}})
         config_map = {"metadata": {"name": "gracectl", "labels": LABELS}, "data": {names.SETTINGS_KEY: SETTINGS}}
-        found.ask("POST", "/api/v1/namespaces/infra/configmaps", config_map)
+        fleet.ask("POST", "/api/v1/namespaces/infra/configmaps", config_map)
         lease = {"metadata": {"name": "gracectl"}, "spec": {"leaseDurationSeconds": 15}}
-        found.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/infra/leases", lease)
-        yield found
+        fleet.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/infra/leases", lease)
+        yield fleet
 
 
 def secret_of(state: CertificateState) -> dict[str, Any]:

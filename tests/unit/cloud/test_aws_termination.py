@@ -49,9 +49,9 @@ async def test_a_node_that_is_deleted_is_drained_and_goes_with_its_instance(monk
                 with anyio.fail_after(PATIENCE):
                     await stage.until_gone(worker)
             assert moto.state(instance) == "terminated"
-            told = await reasons(stage, worker)
-            assert names.EventReason.INSTANCE_TERMINATION_FAILED in told
-            assert told[-2:] == [names.EventReason.INSTANCE_TERMINATED, names.EventReason.NODE_TERMINATED]
+            event_reasons = await reasons(stage, worker)
+            assert names.EventReason.INSTANCE_TERMINATION_FAILED in event_reasons
+            assert event_reasons[-2:] == [names.EventReason.INSTANCE_TERMINATED, names.EventReason.NODE_TERMINATED]
 
 
 def refused(stage: Stage, node: str) -> bool:

@@ -53,9 +53,9 @@ class Site:
         return made
 
     def id_of(self, node: str) -> str:
-        found = self.stage.node(node)
-        assert found is not None
-        provider_id: str = found["spec"]["providerID"]
+        node_object = self.stage.node(node)
+        assert node_object is not None
+        provider_id: str = node_object["spec"]["providerID"]
         return provider_id
 
     def asked(self, verb: str, resource: str = "machines.cluster.x-k8s.io") -> int:

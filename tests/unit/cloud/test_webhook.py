@@ -157,11 +157,11 @@ async def test_an_unusable_secret_is_reported_once(site: Site, caplog: pytest.Lo
     site.secret_file.unlink()
     await site.provider.state(ID)
     await site.provider.state(ID)
-    told = [record.message for record in caplog.records]
-    assert len(told) == 2
-    assert "line 1 is not base64" in told[0]
-    assert "too short" not in told[0]
-    assert "No such file" in told[1]
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert "line 1 is not base64" in messages[0]
+    assert "too short" not in messages[0]
+    assert "No such file" in messages[1]
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------

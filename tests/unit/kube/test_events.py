@@ -214,8 +214,8 @@ async def test_what_is_remembered_of_a_window_is_bounded(caplog: pytest.LogCaptu
             desk.recorder.record(Subject("v1", "Pod", "shop", "web-9", "u9"), "Evicted", "there is room again")
             await desk.clock.sleep(1)
     assert [count for _, _, count in desk.written] == [1, 1, 1, 1, 1, 2, 1]
-    told = [record.message for record in caplog.records]
-    assert told == ["events are lost: too many wait to be written, 1 found no room so far"]
+    messages = [record.message for record in caplog.records]
+    assert messages == ["events are lost: too many wait to be written, 1 found no room so far"]
 
 
 async def test_a_storm_while_the_server_is_silent_takes_no_more_than_the_backlog() -> None:

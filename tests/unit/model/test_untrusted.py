@@ -136,12 +136,12 @@ def test_foreign_json_is_decoded_here_only() -> None:
     apart = re.compile(r"^(cli/crds\.py|config/fields\.py|model/untrusted\.py)")
     pattern = re.compile(r"msgspec\.json\.(decode|Decoder)\b|\bjson\.loads?\b|\.json\(\)")
     package = Path(gracectl.__file__).parent
-    found = [
+    match = [
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
         if pattern.search(path.read_text(encoding="utf-8"))
     ]
-    assert [path for path in found if not apart.match(path)] == []
+    assert [path for path in match if not apart.match(path)] == []
 
 
 def _transition(text: str) -> float | None:

@@ -29,8 +29,8 @@ def a_replica(name: str = "web-1", **fields: Any) -> Pod:
 
 def cautions(*pods: Pod, **world: Any) -> tuple[PlanWarning, ...]:
     """Of a node that was deleted just now; `world` as in `ending`."""
-    (told,) = forecast([ending("n1", *pods, **world)], NOW, Assumptions()).nodes
-    return warnings_of(told)
+    (prediction,) = forecast([ending("n1", *pods, **world)], NOW, Assumptions()).nodes
+    return warnings_of(prediction)
 
 
 def the_one(kind: WarningKind, found: tuple[PlanWarning, ...]) -> PlanWarning:

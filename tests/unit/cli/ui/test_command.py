@@ -97,7 +97,7 @@ def test_the_demo_is_shown_on_its_page_and_stays_there() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
         try:
             assert demo.stdout is not None
-            url = next(found[0] for line in demo.stdout if (found := re.search(r"http://\S+/", line)))
+            url = next(match[0] for line in demo.stdout if (match := re.search(r"http://\S+/", line)))
             with urllib.request.urlopen(f"{url}api/v1/changes", timeout=PATIENCE) as stream:
                 assert stream.readline().startswith(b"id: ")
                 assert next(line for line in demo.stdout if line.startswith("The page stays"))

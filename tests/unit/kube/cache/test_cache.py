@@ -42,14 +42,14 @@ def a_cache() -> tuple[Cache[Thing], Told]:
 
 
 def test_every_change_is_told_once_with_what_was_before() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     first, second = Thing("a"), Thing("a", resource_version="2")
     cache.put(first)
     cache.put(first)
     cache.put(second)
     cache.remove(("n", "a"))
     cache.remove(("n", "a"))
-    assert told == [(None, first), (first, second), (second, None)]
+    assert changes == [(None, first), (first, second), (second, None)]
     statistics = cache.statistics()
     assert (statistics.added, statistics.updated, statistics.deleted, statistics.objects) == (1, 1, 1, 0)
 
@@ -65,11 +65,11 @@ def test_what_is_held_is_found_by_its_state() -> None:
 
 
 def test_another_object_under_the_same_name_is_a_deletion_and_an_addition() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     first, second = Thing("a", uid="u1"), Thing("a", uid="u2")
     cache.put(first)
     cache.put(second)
-    assert told == [(None, first), (first, None), (None, second)]
+    assert changes == [(None, first), (first, None), (None, second)]
 
 
 def test_a_subscriber_sees_the_state_it_is_told_of() -> None:
@@ -83,22 +83,22 @@ def test_a_subscriber_sees_the_state_it_is_told_of() -> None:
 
 
 def test_a_list_tells_exactly_the_differences_deletions_first() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     kept, changed, gone, reborn = Thing("kept"), Thing("changed"), Thing("gone"), Thing("reborn", uid="u1")
     cache.replace([kept, changed, gone, reborn])
-    told.clear()
+    changes.clear()
     later, again, new = Thing("changed", resource_version="2"), Thing("reborn", uid="u2"), Thing("new")
     cache.replace([kept, later, again, new])
-    assert told == [(gone, None), (changed, later), (reborn, None), (None, again), (None, new)]
+    assert changes == [(gone, None), (changed, later), (reborn, None), (None, again), (None, new)]
     assert set(cache.values()) == {kept, later, again, new}
 
 
 def test_a_new_list_of_what_is_held_needs_no_second_view() -> None:
     """It is what sets the process' peak: 150,000 pods may be listed anew at any time."""
-    cache, told = a_cache()
+    cache, changes = a_cache()
     things = [Thing(f"thing-{number}") for number in range(10_000)]
     cache.replace(things)
-    told.clear()
+    changes.clear()
     gc.collect()
     tracemalloc.start()
     try:
@@ -106,7 +106,7 @@ def test_a_new_list_of_what_is_held_needs_no_second_view() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert told == [(things[-1], None)]
+    assert changes == [(things[-1], None)]
     assert peak < 64 * len(things)  # a key of each alone would have 56 bytes
 
 
@@ -119,13 +119,13 @@ def test_what_was_read_does_not_change_while_one_looks_at_it() -> None:
 
 
 def test_a_subscriber_can_leave() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     also: Told = []
     leave = cache.subscribe(lambda old, new: also.append((old, new)))
     cache.put(Thing("a"))
     leave()
     cache.put(Thing("b"))
-    assert (len(told), len(also)) == (2, 1)
+    assert (len(changes), len(also)) == (2, 1)
 
 
 def test_a_late_subscriber_can_be_told_what_is_there_already() -> None:
@@ -139,13 +139,13 @@ def test_a_late_subscriber_can_be_told_what_is_there_already() -> None:
 
 
 def test_a_visitor_is_told_nothing_after_the_visit() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     visitor: Told = []
     with cache.scoped_subscriptions():
         cache.subscribe(lambda old, new: visitor.append((old, new)))
         cache.put(Thing("a"))
     cache.put(Thing("b"))
-    assert (len(told), len(visitor)) == (2, 1)
+    assert (len(changes), len(visitor)) == (2, 1)
 
 
 async def test_a_cache_is_live_after_the_first_list_and_not_before() -> None:
@@ -197,28 +197,28 @@ def test_indexes_and_news_agree_with_the_objects_after_anything(changes: list[Th
 
 
 def test_what_a_response_says_to_be_gone_is_told_once_and_does_not_come_back_with_a_late_watch() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     old, late, new = Thing("a", groups=("g",)), Thing("a", resource_version="2"), Thing("a", "v", "4")
     cache.put(old)
     cache.learn_gone(("n", "a"), "another")
     cache.learn_gone(("n", "b"), "u")
-    assert told == [(None, old)]
+    assert changes == [(None, old)]
     cache.learn_gone(("n", "a"), "u")
     cache.put(late)
     cache.learn_gone(("n", "a"), "u")
-    assert told == [(None, old), (old, None)]
+    assert changes == [(None, old), (old, None)]
     assert cache.by_index("group", "g") == ()
     cache.put(new)
-    assert told[2:] == [(None, new)]
+    assert changes[2:] == [(None, new)]
     cache.learn_gone(("n", "a"), "v")
     cache.remove(("n", "a"))
-    assert told[3:] == [(new, None)]
+    assert changes[3:] == [(new, None)]
 
 
 def test_a_list_knows_better_than_a_response() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     thing = Thing("a")
     cache.put(thing)
     cache.learn_gone(("n", "a"), "u")
     cache.replace([thing])
-    assert told == [(None, thing), (thing, None), (None, thing)]
+    assert changes == [(None, thing), (thing, None), (None, thing)]

@@ -41,21 +41,21 @@ def a_cache() -> tuple[Cache[Thing], Told]:
 
 
 def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     here, there = cache.partition("place", "x"), cache.partition("place", "y")
     kept, gone, other = Thing("kept", "x"), Thing("gone", "x"), Thing("other", "y")
     here.replace([kept, gone])
     there.replace([other])
-    told.clear()
+    changes.clear()
     new = Thing("new", "x", resource_version="7")
     here.replace([new, kept])
-    assert told == [(gone, None), (None, new)]
+    assert changes == [(gone, None), (None, new)]
     assert (len(here), len(there), len(cache)) == (2, 1, 3)
     assert cache.statistics().replaced == 3
 
 
 def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> None:
-    cache, told = a_cache()
+    cache, changes = a_cache()
     here, there = cache.partition("place", "x"), cache.partition("place", "y")
     old, new = Thing("web-0", "x", "u1", "9"), Thing("web-0", "y", "u2", "12")
     here.put(old)
@@ -64,7 +64,7 @@ def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> Non
     here.remove(old.key)
     here.replace([])
     here.drop()
-    assert told == [(None, old), (old, None), (None, new)]
+    assert changes == [(None, old), (old, None), (None, new)]
     assert cache.get("n", "web-0") is new
 
 

@@ -136,9 +136,9 @@ async def test_a_failure_is_told_once_and_again_when_it_is_another(caplog: pytes
     async with place.running(a):
         await place.until(90)
         assert a.terms == [[40.0]]
-    told = [each.message for each in caplog.records if each.message.startswith("lease: ")]
-    assert len(told) == 1
-    assert "get leases.coordination.k8s.io default/gracectl: the server failed" in told[0]
+    messages = [each.message for each in caplog.records if each.message.startswith("lease: ")]
+    assert len(messages) == 1
+    assert "get leases.coordination.k8s.io default/gracectl: the server failed" in messages[0]
 
 
 class UnevenClock(LoopClock):
