@@ -66,9 +66,6 @@ def complete_for_kubectl(words: list[str]) -> None:
     echo(":0" if wants_files else ":4")  # 0: complete files; 4: do not
 
 
-# -- values --------------------------------------------------------------------------------------------------------
-
-
 def complete_nodes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Complete nodes of the cluster that are not on the command line yet."""
     given = context.params.get("names") or ()

@@ -126,9 +126,6 @@ def left_text(answer: Answer | None, at: float) -> str:
     return f"about {elapsed_answer(answer, at)} left"
 
 
-# -- causes ------------------------------------------------------------------------------------------------------------
-
-
 def cause_text(cause: BlockingCause, at: float) -> str:
     """`budget shop/web: 14 pods on 6 nodes, 1 at a time, about 0:40 left`."""
     if cause.example is None:

@@ -85,8 +85,6 @@ class ClusterWatcher:
         self._changed.set()
         self._changed = anyio.Event()
 
-    # -- now -----------------------------------------------------------------------------------------------------------
-
     def get(self, kind: str, name: str, namespace: str = "") -> JsonObject | None:
         """The object as it is now."""
         return self._objects[kind].get((namespace, name))
@@ -102,8 +100,6 @@ class ClusterWatcher:
                 await self._changed.wait()
             return
         raise AssertionError(f"not seen within {seconds:g} s: {what}\n{self._picture()}")
-
-    # -- what has happened ---------------------------------------------------------------------------------------------
 
     def events(self, kind: str, uid: str) -> Iterator[Seen]:
         """What has happened to an object."""

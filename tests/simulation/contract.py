@@ -76,9 +76,6 @@ def is_ready(thing: JsonObject | None) -> bool:
     return condition(thing, names.READY).get("status") == names.TRUE and not is_deleted(thing)
 
 
-# -- protection --------------------------------------------------------------------------------------------------------
-
-
 def protected_until(pod: JsonObject, settings: Settings) -> float:
     """Until when (Unix seconds) a pod must not be evicted; NEVER: for ever, 0.0: it is not protected."""
     rules = settings.protection
@@ -110,9 +107,6 @@ def _duration(text: str) -> float:
     except ValueError:
         return NEVER
     return seconds if seconds > 0 else NEVER
-
-
-# -- drains ------------------------------------------------------------------------------------------------------------
 
 
 def is_waited_for(pod: JsonObject, *, is_maintenance: bool = False) -> bool:
@@ -167,9 +161,6 @@ def wave_of(pod: JsonObject, ranges: Ranges) -> int:
 def seconds_behind(wave: int, ranges: Ranges) -> float:
     """Seconds that the waves behind this one may have before a deadline, at most."""
     return floor(sum(seconds for _, seconds in ranges[wave + 1 :])) if ranges else 0.0
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
 
 
 def group_of(settings: Settings, labels: Mapping[str, str]) -> NodeGroupSettings | None:

@@ -72,8 +72,6 @@ class Scene:
         if self.judge is not None:
             self.judge.check_end(calm)
 
-    # -- for the history -----------------------------------------------------------------------------------------------
-
     async def attempt(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> int:
         """One request of another client, whatever comes of it; returns the status."""
         status, _ = await self.stage.cluster.api.call(method, path, body, content_type=content_type)
@@ -91,8 +89,6 @@ class Scene:
     async def patch(self, path: str, patch: Any) -> bool:
         """A merge patch, insisted on."""
         return await self.insist("PATCH", path, patch, MERGE)
-
-    # -- for the faults ------------------------------------------------------------------------------------------------
 
     def some(self, subject: str) -> list[Candidate]:
         """The processes of that name: `all`, `leader` (or the oldest), `other` (or that)."""

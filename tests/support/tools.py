@@ -94,9 +94,6 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """Decoded as Go does it strictly: an unknown field is an error."""
 
 
-# -- kind.x-k8s.io/v1alpha4 (sigs.k8s.io/kind/pkg/apis/config/v1alpha4), as far as validated --------------------------
-
-
 class PortMapping(Strict):
     container_port: int
     host_port: int = 0
@@ -153,9 +150,6 @@ class KindCluster(Strict):
     kubeadm_config_patches: list[str] = []
     patches: list[PatchJson] = msgspec.field(name="kubeadmConfigPatchesJSON6902", default_factory=list)
     containerd_config_patches: list[str] = []
-
-
-# -- kwok.x-k8s.io/v1alpha1 and config.kwok.x-k8s.io/v1alpha1 (sigs.k8s.io/kwok v0.8.0), as far as used ----------------
 
 
 class Requirement(Strict):

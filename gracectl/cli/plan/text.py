@@ -129,9 +129,6 @@ def _all_drained(forecast: DrainForecast) -> str:
     return f"{found[:1].upper()}{found[1:]}."
 
 
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
 def node_summary(node: NodeDrainForecast, origin: messages.TimeOrigin) -> NodeSummary:
     """One line about a node."""
     return NodeSummary(
@@ -188,9 +185,6 @@ def _ignored(pods: Iterable[PodForecast]) -> str:
         return ""
     found = "; ".join(f"{number} {reason}" for reason, number in reasons.most_common())
     return f"not waited for: {counted(reasons.total(), 'pod')} ({found})"
-
-
-# -- what it rests on --------------------------------------------------------------------------------------------------
 
 
 def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText]) -> Iterator[str]:

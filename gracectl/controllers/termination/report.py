@@ -65,9 +65,6 @@ async def report(
     return min(due, max(answer.seconds - (context.clock.monotonic() - began), 0.0))
 
 
-# -- Events ------------------------------------------------------------------------------------------------------------
-
-
 def emit(context: StepContext, objects: Sequence[AnyTracked], *reported: Event) -> None:
     """Record Events on their own objects, or else on `objects` (a node, its claim), each with a line in the log."""
     for event in reported:
@@ -87,9 +84,6 @@ def emit(context: StepContext, objects: Sequence[AnyTracked], *reported: Event) 
 def record(recorder: EventRecorder, subject: Subject, event: Event) -> None:
     """Record an Event on `subject`."""
     recorder.record(subject, event.reason, event.message, event.type, dedup_key=event.dedup_key)
-
-
-# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 async def set_condition(

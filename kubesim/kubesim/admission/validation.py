@@ -91,9 +91,6 @@ def _word_faults(webhook: JsonObject, key: str, field: str) -> list[Cause]:
     return [not_supported(f"{field}.{key}", f'"{word}"', WORDS[key])]
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
-
-
 def _rule_faults(rule: JsonObject, field: str) -> list[Cause]:
     operations: list[str] = rule.get("operations") or []
     causes = _alone(operations, f"{field}.operations", "operations", "[]admissionregistration.OperationType")
@@ -128,9 +125,6 @@ def _resource_faults(resources: list[str], field: str) -> list[Cause]:
     if len(resources) > 1 and "*/*" in resources:
         causes.append(_invalid_list(field, resources, "if '*/*' is present, must not specify other resources"))
     return causes
-
-
-# -- where it is -------------------------------------------------------------------------------------------------------
 
 
 def _client_faults(client: JsonObject, field: str) -> list[Cause]:
@@ -185,9 +179,6 @@ def _service_faults(service: JsonObject, field: str) -> list[Cause]:
         elif not is_subdomain(segment):
             causes.append(invalid_value(f"{field}.path", path, f"segment[{index}]: {SUBDOMAIN_RULE}"))
     return causes
-
-
-# -- conditions and versions -------------------------------------------------------------------------------------------
 
 
 def _condition_faults(conditions: list[JsonObject], field: str) -> list[Cause]:

@@ -84,8 +84,6 @@ class Shape:
         """Remove unknown fields and add them to the report. Fields shared with `known` are pruned already."""
         return self._pruned(value, "", report, known)
 
-    # -- pruning -------------------------------------------------------------------------------------------------------
-
     def _pruned(self, value: Any, path: str, report: Report, known: JsonObject = NOTHING) -> Any:
         if isinstance(value, list):
             items = self._items
@@ -114,8 +112,6 @@ class Shape:
             else:
                 report.unknown.append(f'unknown field "{place}"')
         return _shared(value, result)
-
-    # -- defaults ------------------------------------------------------------------------------------------------------
 
     def defaulted(self, value: Any, known: JsonObject = NOTHING) -> Any:
         """Add defaults of absent fields; drop invalid nulls. Fields shared with `known` have their defaults."""

@@ -100,8 +100,6 @@ class DefinitionController:
     def _put(self, new: JsonObject, old: JsonObject) -> JsonObject:
         return old if new == old else self._store.put(self._table, new, old)
 
-    # -- names ---------------------------------------------------------------------------------------------------------
-
     def _name(self, name: str) -> None:
         """Accept the names that are free in the group."""
         raw = self._table.get("", name)
@@ -161,8 +159,6 @@ class DefinitionController:
             if condition(other, "NamesAccepted").get("status") == "False":
                 self._changed(other["metadata"]["name"])
 
-    # -- endpoints -----------------------------------------------------------------------------------------------------
-
     def _establish(self, name: str) -> None:
         raw = self._table.get("", name)
         if raw is None or condition(raw, "NamesAccepted").get("status") != "True":
@@ -204,8 +200,6 @@ class DefinitionController:
             for other in self._table:
                 if other["spec"]["group"] == group and condition(other, "NamesAccepted").get("status") == "False":
                     self._changed(other["metadata"]["name"])
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def _empty(self, raw: JsonObject) -> None:
         """Delete the objects of a definition, and then itself."""

@@ -42,8 +42,6 @@ def _operator(name: str, *pairs: str) -> Callable[[Callable[..., Any]], Callable
     return LIBRARY.add(*signatures)
 
 
-# -- operators ---------------------------------------------------------------------------------------------------------
-
 _operator("==", "A A bool")(equals)
 _operator("!=", "A A bool")(lambda one, other: not equals(one, other))
 _ORDERED: Final = (*(f"{each} {each} bool" for each in COMPARABLE), "int double bool", "double int bool")
@@ -109,8 +107,6 @@ def _in(value: Any, container: Any) -> bool:
     return any(equals(value, item) for item in container)
 
 
-# -- text and lists ----------------------------------------------------------------------------------------------------
-
 for _type in ("string", "list(A)", "map(A, B)"):
     LIBRARY.add(f"size({_type}) int", f"{_type}.size() int")(len)
 LIBRARY.add("string.contains(string) bool")(operator.contains)
@@ -147,7 +143,6 @@ LIBRARY.add("list(string).join() string", "list(string).join(string) string")(
 LIBRARY.add("list(int).sum() int")(lambda values: checked(sum(values)))
 LIBRARY.add("list(double).sum() double")(lambda values: sum(values, 0.0))
 
-# -- conversions -------------------------------------------------------------------------------------------------------
 
 LIBRARY.add("type(A) type")(lambda value: CelType(type_name(value)))
 LIBRARY.add("dyn(A) dyn", "bool(bool) bool", "duration(duration) duration", "timestamp(timestamp) timestamp")(
@@ -206,8 +201,6 @@ def _timestamp(text: str) -> Timestamp:
     except ValueError:
         raise not_convertible("string", "google.protobuf.Timestamp") from None
 
-
-# -- optional values ---------------------------------------------------------------------------------------------------
 
 LIBRARY.add("optional(A).hasValue() bool")(lambda value: bool(value.values))
 LIBRARY.add("optional(A).value() A")(lambda value: value.value)

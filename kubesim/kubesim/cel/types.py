@@ -119,8 +119,6 @@ def joined(one: Type, other: Type) -> Type:
     return other if assignable(other, one, {}) else DYN
 
 
-# -- from schemas ------------------------------------------------------------------------------------------------------
-
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = re.compile(r"__|[.\-/]")
 _ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}

@@ -142,8 +142,6 @@ class Verifier:
                 self._changed.set()
                 self._changed = anyio.Event()
 
-    # -- pods ----------------------------------------------------------------------------------------------------------
-
     def _pod_event(self, event: Event) -> None:
         now = self._clock.now()
         if event.type == "SYNCED":
@@ -177,8 +175,6 @@ class Verifier:
         if self._sizes is not None and workload in self._sizes:
             return self._sizes[workload]
         return sum(pod.workload == workload and pod.is_alive for pod in self._pods.values())
-
-    # -- budgets and nodes ---------------------------------------------------------------------------------------------
 
     def _budget_event(self, event: Event) -> None:
         if event.type == "SYNCED":

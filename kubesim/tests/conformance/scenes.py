@@ -70,9 +70,6 @@ def knows_uid(placeholder: str, path: str) -> Aside:
     return aside
 
 
-# -- custom resources --------------------------------------------------------------------------------------------------
-
-
 def time_until_served(path: str) -> Callable[[Player], Awaitable[Json]]:
     """How long an endpoint takes to answer, and how often it did not."""
 
@@ -116,9 +113,6 @@ def has_same_causes(recorded: Json, here: Json) -> bool:
         return {**status, "message": message, "details": {**status["details"], "causes": causes}}
 
     return bool(in_order(recorded) == in_order(here))
-
-
-# -- evictions ---------------------------------------------------------------------------------------------------------
 
 
 def storms(first: int, count: int) -> Callable[[Player], Awaitable[Json]]:
@@ -177,9 +171,6 @@ async def seconds_passed(player: Player) -> Json:
 def lasts_two_minutes(recorded: Json, here: Json) -> bool:
     """The controller counts from a time stamp of whole seconds."""
     return bool(118 <= here["seconds"] <= 125)
-
-
-# -- deletions, history ------------------------------------------------------------------------------------------------
 
 
 async def counted_from_first_delete(player: Player) -> Json:

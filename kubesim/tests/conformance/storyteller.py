@@ -67,8 +67,6 @@ class Storyteller:
                 raise TimeoutError(f"{path}: {found}, not {status}")
             await clock.sleep(0.02)
 
-    # -- pods and their budget -----------------------------------------------------------------------------------------
-
     async def pods(self, *, ready: tuple[str, ...] = (), unready: tuple[str, ...] = ()) -> None:
         """Pods that run on the node, ready or not, all of app=web."""
         for name in (*ready, *unready):
@@ -105,8 +103,6 @@ class Storyteller:
         """Evict a pod; the status code."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         return (await self.call("POST", f"{PODS}/{name}/eviction", body, **query)).status
-
-    # -- a custom kind -------------------------------------------------------------------------------------------------
 
     async def define(self, definition: JsonObject) -> None:
         """Create a CRD and wait until its kind is served. TimeoutError."""

@@ -27,9 +27,6 @@ async def tell(target: Target) -> AsyncIterator[Storyteller]:
         yield await Storyteller(target).begin()
 
 
-# -- budgets and pods that are not ready -------------------------------------------------------------------------------
-
-
 async def test_unready_pods_may_always_go_if_the_budget_says_so(tell: Storyteller) -> None:
     await tell.pods(ready=("a",), unready=("b", "c"))
     await tell.budget(minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
@@ -64,9 +61,6 @@ async def test_a_budget_is_spent_pod_by_pod(tell: Storyteller) -> None:
     await tell.counted(disruptionsAllowed=0, currentHealthy=1)
 
 
-# -- unknown fields ----------------------------------------------------------------------------------------------------
-
-
 def a_lease(name: str, **spec: object) -> JsonObject:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
 
@@ -88,9 +82,6 @@ async def test_unknown_fields_of_custom_resources_are_refused_too(tell: Storytel
     strict = await tell.call("POST", TALES, tell.tale("a", title="t", unknown=1), fieldValidation="Strict")
     assert strict.status == 400
     assert 'strict decoding error: unknown field "spec.unknown"' in strict.body["message"]
-
-
-# -- custom resources --------------------------------------------------------------------------------------------------
 
 
 async def test_custom_resources_take_json_patches(tell: Storyteller) -> None:
@@ -124,9 +115,6 @@ async def test_a_rule_keeps_a_field_as_it_was(tell: Storyteller) -> None:
     assert (await tell.merge_patch(f"{TALES}/a", {"spec": {"pages": 2}})).status == 200
 
 
-# -- scale -------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_deployment_has_a_scale(tell: Storyteller) -> None:
     labels = {"matchLabels": {"app": "web"}}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
@@ -143,9 +131,6 @@ async def test_a_deployment_has_a_scale(tell: Storyteller) -> None:
     assert (deployment["spec"]["replicas"], deployment["metadata"]["generation"]) == (2, 2)
     stale = await tell.call("PUT", f"{DEPLOYMENTS}/web/scale", {**seen.body, "spec": {"replicas": 1}})
     assert (stale.status, stale.body["reason"]) == (409, "Conflict")
-
-
-# -- watches that begin with what there is -----------------------------------------------------------------------------
 
 
 async def test_a_watch_may_begin_with_what_there_is_and_say_when_that_is_all(tell: Storyteller) -> None:

@@ -27,9 +27,6 @@ REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 ADD_A = {"op": "add", "path": "/metadata/labels/a", "value": "1"}
 
 
-# -- denials -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("status", "code", "reason", "text"),
     [
@@ -70,8 +67,6 @@ async def test_a_dry_run_calls_no_webhook_with_side_effects() -> None:
     assert (await attempt(stage)).status == 201
 
 
-# -- patches -----------------------------------------------------------------------------------------------------------
-
 OPERATIONS: list[dict[str, Any]] = orjson.loads((Path(__file__).parent / "answers" / "patches.json").read_bytes())
 """Operations that do not apply, and what a real server, 1.37, answers."""
 
@@ -85,8 +80,6 @@ async def test_a_patch_that_does_not_apply_fails_whatever_the_policy(case: dict[
     body = {"metadata": {"name": "one", "labels": {"x": "y"}, "finalizers": ["rec.example/one"]}}
     assert internal(await stage.call("POST", CONFIGMAPS, body)) == f"Internal error occurred: {case['fault']}"
 
-
-# -- failures ----------------------------------------------------------------------------------------------------------
 
 BAD_JSON = (
     "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value "

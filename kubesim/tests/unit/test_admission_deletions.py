@@ -21,9 +21,6 @@ from kubesim_support.webhooks import (
 pytestmark = pytest.mark.anyio
 
 
-# -- deletions ---------------------------------------------------------------------------------------------------------
-
-
 async def node(stage: Stage, name: str = "n1", **metadata: Any) -> Any:
     """Create a node."""
     return await stage.create(NODES, {"metadata": {"name": name, **metadata}})
@@ -72,9 +69,6 @@ async def test_a_dry_run_of_a_deletion_asks_once() -> None:
     await stage.ok("DELETE", f"{PODS}/one", gracePeriodSeconds="0", dryRun="All")
     assert [request["dryRun"] for request in hook.requests] == [True]
     assert "deletionTimestamp" not in (await stage.get(f"{PODS}/one"))["metadata"]
-
-
-# -- updates that are overtaken ----------------------------------------------------------------------------------------
 
 
 def meddler(stage: Stage, hook: Hook, times: int) -> None:

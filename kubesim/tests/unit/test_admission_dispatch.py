@@ -20,9 +20,6 @@ pytestmark = pytest.mark.anyio
 ADD_A = {"op": "add", "path": "/metadata/labels/a", "value": "1"}
 
 
-# -- order -------------------------------------------------------------------------------------------------------------
-
-
 async def test_mutating_webhooks_are_asked_one_after_another_by_the_names_of_their_configurations() -> None:
     stage = Stage()
     asked: list[str] = []
@@ -68,9 +65,6 @@ async def test_validating_webhooks_are_all_asked_at_once_and_the_first_refusal_c
     assert [len(hook.requests) for hook in hooks] == [1, 1, 1]
 
 
-# -- no answer --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_fault_makes_a_webhook_slow() -> None:
     stage = Stage()
     await stage.hook("validating", timeoutSeconds=2)
@@ -78,9 +72,6 @@ async def test_a_fault_makes_a_webhook_slow() -> None:
     before = stage.clock.monotonic()
     assert (await attempt(stage)).status == 201
     assert stage.clock.monotonic() - before == 1.5
-
-
-# -- the whole request -------------------------------------------------------------------------------------------------
 
 
 async def test_and_never_longer_than_the_server_does() -> None:

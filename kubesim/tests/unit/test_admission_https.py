@@ -164,9 +164,6 @@ async def test_no_listener() -> None:
     )
 
 
-# -- behind a Service --------------------------------------------------------------------------------------------------
-
-
 async def through_service(caller: Caller, **service: Json) -> Response:
     """The answer once there is such a Service `hook`."""
     metadata = {"name": "hook", **service.pop("metadata", {})}

@@ -119,9 +119,6 @@ async def test_old_webhooks_are_asked_in_v1beta1() -> None:
     assert reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
 
 
-# -- who is asked ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("raw", "is_asked"),
     [

@@ -74,9 +74,6 @@ async def test_a_role_that_is_not_there_is_told_where_it_might_have_helped() -> 
     )
 
 
-# -- impersonation -----------------------------------------------------------------------------------------------------
-
-
 async def test_impersonation_is_a_permission_of_its_own() -> None:
     server = await guarded(LoopClock(), "robot", rule("list", "nodes"))
     refused = await Caller(server).call("GET", NODES, headers={**T, "impersonate-user": "jane"})

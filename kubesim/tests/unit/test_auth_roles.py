@@ -101,8 +101,6 @@ async def test_a_binding_keeps_its_role(caller: Caller) -> None:
     )
 
 
-# -- no user grants more than it has -----------------------------------------------------------------------------------
-
 MAKER = rule("create update patch", "roles clusterroles rolebindings clusterrolebindings", GROUP)
 HOLDS = 'user "maker" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n'
 

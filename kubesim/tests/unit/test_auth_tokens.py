@@ -128,9 +128,6 @@ async def test_an_account_that_is_not_there_and_another_method() -> None:
     assert (await caller.call("GET", f"{ACCOUNTS}/missing/token")).status == 405
 
 
-# -- pods that need an account -----------------------------------------------------------------------------------------
-
-
 async def test_pods_get_the_default_account_and_must_name_one_that_is_there() -> None:
     caller = Caller(ApiServer(LoopClock(), service_accounts=True))
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -164,9 +164,6 @@ def test_claims_that_cannot_be_are_refused_with_their_place(text: str, expected:
     assert expected in str(error.value)
 
 
-# -- the same for tests ------------------------------------------------------------------------------------------------
-
-
 async def bare(**options: Any) -> EmbeddedCluster:
     """A cluster that does not run."""
     return EmbeddedCluster(LoopClock(), ClusterOptions(**options))

@@ -41,9 +41,6 @@ def moves(stage: Stage, since: float) -> dict[str, float]:
     }
 
 
-# -- two owners --------------------------------------------------------------------------------------------------------
-
-
 async def test_each_terminates_its_own_nodes_and_gracectl_writes_nothing_to_those_of_karpenter() -> None:
     claims: dict[str, Any] = {"termination_grace_period": "10m"}
     async with staged("n1") as stage, karpenter_runs(stage, "k1", "k2", **claims), stage.controller() as controller:
@@ -97,9 +94,6 @@ async def test_either_goes_and_the_other_works() -> None:
             for node in ("n1", "n3"):
                 await stage.delete_node(node)
             await stage.until_gone("n1", "n3")
-
-
-# -- Karpenter appears later -------------------------------------------------------------------------------------------
 
 
 async def test_a_karpenter_that_appears_later_is_noticed_and_our_nodes_are_moved_one_by_one() -> None:
@@ -193,9 +187,6 @@ async def test_karpenter_counts_as_installed_while_a_server_has_forgotten_it() -
             await stage.until(lambda: held(stage)["n2"] == [names.OWN_FINALIZER])
 
 
-# -- the setting -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("is_installed", [False, True])
 @pytest.mark.parametrize("finalizer", names.FINALIZERS)
 async def test_a_setting_wins_and_moves_what_has_the_other(finalizer: str, is_installed: bool) -> None:
@@ -210,9 +201,6 @@ async def test_a_setting_wins_and_moves_what_has_the_other(finalizer: str, is_in
             await stage.add_nodes("n3")
             await stage.clock.sleep(5)
             assert held(stage) == {"n1": ["other.io/a", finalizer, "other.io/b"], "n2": [finalizer], "n3": [finalizer]}
-
-
-# -- nodes that turn out to be Karpenter's -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [

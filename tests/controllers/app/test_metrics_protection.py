@@ -133,9 +133,6 @@ async def test_after_a_restart_a_pod_has_held_the_drain_since_it_began() -> None
             assert held(controller) == {("do-not-disrupt", "elapsed"): (1, 4 * HOUR)}
 
 
-# -- where they are served ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.real_time
 async def test_they_are_served_as_long_as_the_controller_runs() -> None:
     port = free_port()

@@ -89,8 +89,6 @@ async def test_a_refused_deletion_is_pending_until_it_is_accepted() -> None:
         assert counted(controller) == {}
 
 
-# -- without a provider ------------------------------------------------------------------------------------------------
-
 NO_PROVIDER: Any = {"provider": {"name": "none"}}
 
 

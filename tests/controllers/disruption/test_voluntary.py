@@ -24,8 +24,6 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-# -- health ------------------------------------------------------------------------------------------------------------
-
 
 async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> None:
     async with staged("n1", "n2") as stage, stage.settled() as controller:
@@ -122,9 +120,6 @@ async def test_a_node_with_two_claims_has_none() -> None:
             assert sorted(objects) == ["n1", "n1-claim"]
 
 
-# -- the label ---------------------------------------------------------------------------------------------------------
-
-
 async def test_the_label_terminates_a_node_at_once() -> None:
     async with staged("n1", "n2") as stage, stage.settled():
         await stage.clock.sleep(10)
@@ -166,9 +161,6 @@ async def test_the_deletion_is_of_the_node_that_was_judged() -> None:
         assert stage.node("n1") is not None
         assert [each.status for each in stage.transport.of("delete", "nodes")] == [409, 409, 409]
         assert "NodeTerminable" not in await reasons(stage, "n1")
-
-
-# -- expiry ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_expires_to_the_second_and_its_node_ends() -> None:

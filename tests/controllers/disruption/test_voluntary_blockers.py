@@ -118,9 +118,6 @@ async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone(
         assert deleted(stage) == [(start, "n1")]
 
 
-# -- eventual disruption -----------------------------------------------------------------------------------------------
-
-
 async def test_with_a_grace_period_a_claim_expires_in_spite_of_the_pods_and_its_node_ends_by_the_deadline() -> None:
     async with staged("n1", claim=ClaimSpec(expire_after="10m", termination_grace_period="5m")) as stage:
         await stage.add_nodes("n2", claim=ClaimSpec(expire_after="10m"))

@@ -122,9 +122,6 @@ async def test_a_forced_termination_loosens_no_deadline_that_is_set_in_that_mome
         assert deletions(stage) == [(lost + 900.0, "n1")]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
 async def test_a_refused_deletion_is_retried_with_backoff_and_makes_one_event() -> None:
     async with staged("n1") as stage, stage.settled() as controller:
         async with refusing(stage, "/api/v1/nodes/n1") as asked:

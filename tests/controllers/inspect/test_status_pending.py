@@ -166,9 +166,6 @@ def test_a_claim_and_its_nodes_take_one_slot() -> None:
     assert terminations_in_progress(seen, SETTINGS.managed) == 2
 
 
-# -- as the controller decides -----------------------------------------------------------------------------------------
-
-
 async def protected(stage: Stage) -> None:
     await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
     await stage.patch_node("n1", TERMINABLE)

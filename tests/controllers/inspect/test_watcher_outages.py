@@ -110,9 +110,6 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
             group.cancel_scope.cancel()
 
 
-# -- storms ------------------------------------------------------------------------------------------------------------
-
-
 class Storm:
     """Nodes that are chosen and not, that go and come back, pods that come up again elsewhere; and a bad network."""
 

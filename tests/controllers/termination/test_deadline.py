@@ -114,9 +114,6 @@ async def test_a_pod_that_comes_when_the_deadline_has_passed_is_deleted_and_not_
             assert asked_to_end(stage)[0] == 900.0
 
 
-# -- pods that terminate already ---------------------------------------------------------------------------------------
-
-
 async def test_a_pod_that_terminates_beyond_the_deadline_is_told_once_to_end_by_it() -> None:
     objects = [a_pod_manifest("a", "n1", terminationGracePeriodSeconds=3600, **STAYS)]
     async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
@@ -142,9 +139,6 @@ async def test_a_pod_that_has_been_ending_for_long_has_until_the_deadline() -> N
         assert len(stage.pods_on("n1")) == 1
         assert deletions(stage) == []
         assert await stage.until_gone("n1") == pytest.approx(start + 900, abs=1.0)
-
-
-# -- the deadline itself -----------------------------------------------------------------------------------------------
 
 
 async def test_a_grace_period_of_nothing_is_everything_at_once_the_cordon_first() -> None:

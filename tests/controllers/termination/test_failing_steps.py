@@ -63,6 +63,3 @@ async def test_a_node_that_cannot_be_written_is_told_of(path: str) -> None:
             assert progress.waits_for == message
         stage.transport.before.remove(rule)
         await stage.until_gone("n1")
-
-
-# -- a cordon that is undone -------------------------------------------------------------------------------------------

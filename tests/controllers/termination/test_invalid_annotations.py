@@ -123,9 +123,6 @@ async def test_a_drain_that_is_taken_up_again_repeats_nothing() -> None:
             assert await warned(stage) == {name: count + 1 for name, count in before.items()}
 
 
-# -- how much is said, and remembered ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def controller() -> Controller:
     clock = LoopClock()

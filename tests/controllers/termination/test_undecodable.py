@@ -116,8 +116,6 @@ async def test_a_single_look_shows_that_it_is_there_and_that_nothing_is_known(ca
         assert "pods shop/bad: cannot be decoded, and is set aside" in caplog.text
 
 
-# -- budgets -----------------------------------------------------------------------------------------------------------
-
 LARGE = re.compile(rb'"matchLabels":\{"large":"true"\}')
 VALUES = b",".join(b'"%06d"' % number for number in range(140_000))
 

@@ -122,9 +122,6 @@ def test_no_object_of_the_charts_own_takes_unknown_keys() -> None:
             assert node["additionalProperties"] is False, path
 
 
-# -- what is made of the values ----------------------------------------------------------------------------------------
-
-
 def test_schema_page_and_manifests_are_current() -> None:
     done = subprocess.run(
         [sys.executable, "tools/chart.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False

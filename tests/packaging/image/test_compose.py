@@ -97,9 +97,6 @@ def test_the_health_check_asks_the_service_itself(name: str) -> None:
     assert urlsplit(asked(name)).hostname == "127.0.0.1"
 
 
-# -- what the files say of each other ----------------------------------------------------------------------------------
-
-
 def test_the_cluster_is_where_all_services_look_for_it() -> None:
     cluster = f"http://cluster:{SIMULATED['port']}"
     kubeconfig = ROOT / mounts("controller")[PurePosixPath(SERVICES["controller"]["environment"]["KUBECONFIG"])]

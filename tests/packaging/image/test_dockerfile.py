@@ -105,9 +105,6 @@ def test_the_label_tells_the_version() -> None:
     assert f"VERSION={__version__}" in [one.rest for one in FINAL if one.word == "ARG"]
 
 
-# -- what it does when it is started -----------------------------------------------------------------------------------
-
-
 def test_it_starts_the_controller_with_the_settings_that_are_copied() -> None:
     assert the_only(FINAL, "ENTRYPOINT").listed == ["gracectl"]
     command, *arguments = the_only(FINAL, "CMD").listed

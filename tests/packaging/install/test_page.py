@@ -49,9 +49,6 @@ def test_the_page_says_of_each_block_where_it_is_for() -> None:
     assert text.count("```console") == text.count("<!-- step: ")
 
 
-# -- everything that is there ------------------------------------------------------------------------------------------
-
-
 async def everything(shell: Shell) -> dict[str, Any]:
     """All objects that a cluster can list, by kind, namespace and name; of nodes what clients have added."""
     names = (await shell.run("kubectl api-resources --verbs=list -o name")).split()
@@ -69,9 +66,6 @@ def _borne(node: JsonObject) -> Any:
     metadata = node["metadata"]
     kept = {key: metadata.get(key) for key in ("finalizers", "labels", "annotations")}
     return {**kept, "taints": node["spec"].get("taints"), "unschedulable": node["spec"].get("unschedulable")}
-
-
-# -- the same with helm, exchanged -------------------------------------------------------------------------------------
 
 
 def instead_of_helm(folder: Path) -> Mapping[str, Instead]:
@@ -126,9 +120,6 @@ async def account_of(shell: Shell, folder: Path, name: str) -> Path:
     token = f'"$(kubectl -n gracectl create token {name})"'
     await shell.run(f"kubectl --kubeconfig {path} config set-credentials kubesim --token {token}")
     return path
-
-
-# -- all of it ---------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -82,8 +82,6 @@ def test_the_catalogue_has_all_stories() -> None:
     assert {kind for kinds in KINDS.values() for kind in kinds} == set(Kind)
 
 
-# -- bugs of the kind that it is to find -------------------------------------------------------------------------------
-
 node_changed = NodeWakeups._node_changed
 
 

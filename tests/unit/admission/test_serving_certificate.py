@@ -113,9 +113,6 @@ async def test_what_cannot_be_used_replaces_nothing() -> None:
         identity.offer(Material(second.pair, b"no bundle"))
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def put(folder: Path, issued: Issued, *, key: bytes = b"") -> CertificateFiles:
     """Write it as cert-manager's Secrets are mounted."""
     (folder / "tls.crt").write_bytes(issued.pair.certificate)

@@ -23,9 +23,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield found
 
 
-# -- while it watches --------------------------------------------------------------------------------------------------
-
-
 def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
     place.held("worker-1")
     with place.running("terminate", "--yes", "worker-1") as process:
@@ -51,9 +48,6 @@ def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
             "to watch: gracectl status -w worker-2; to undo: gracectl uncordon worker-2\n",
         )
     assert names.KEEP_DRAINED in place.annotations("worker-2")
-
-
-# -- while the server does not answer ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [("terminate", "--yes"), ("drain",), ("drain", "--no-wait")])

@@ -63,9 +63,6 @@ def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:
         ClusterTarget(config=tmp_path / "gone.yaml").settings()
 
 
-# -- over real connections ---------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[EmbeddedCluster]:
     """Two nodes with a running pod each; no command can reach it yet."""
@@ -154,9 +151,6 @@ async def test_nothing_is_said_of_a_server_that_answers(tmp_path: Path, monkeypa
         async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
             assert [node.name for node in await read_all(found.client, NODES)] == ["n1"]
     assert said == []
-
-
-# -- which cluster it is -----------------------------------------------------------------------------------------------
 
 
 def kubeconfig_of(folder: Path, mute_one: Path, *, context: str, user: str = "") -> Path:

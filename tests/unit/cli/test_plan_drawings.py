@@ -38,9 +38,6 @@ def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **d
     return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), chart, width, signs))
 
 
-# -- in a terminal -----------------------------------------------------------------------------------------------------
-
-
 @every_world
 @pytest.mark.parametrize("width", [80, 160])
 @pytest.mark.parametrize("draw", [as_table, as_timeline])
@@ -138,9 +135,6 @@ def test_with_colours_it_says_the_same() -> None:
     coloured = text_of(console, plan_table(plan_text(under_way(), Detail())))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == as_table(under_way(), 80).split()
-
-
-# -- as files ----------------------------------------------------------------------------------------------------------
 
 
 @every_world

@@ -188,9 +188,6 @@ def test_a_file_and_a_config_map_exclude_each_other(place: Fleet) -> None:
     assert "give --config or --config-map, not both" in result.stderr
 
 
-# -- whether it is installed -------------------------------------------------------------------------------------------
-
-
 def test_a_plan_says_that_it_assumes_an_installation(place: Fleet) -> None:
     note = "gracectl is not installed on this cluster; the forecast assumes it, with default settings (docs/install.md)"
     assert place.run("plan", "b-1").stdout.startswith(f"{note}\n\nWhat happens if b-1 is deleted now")

@@ -64,9 +64,6 @@ def ending(place: Fleet, name: str, pod: str, **metadata: Any) -> None:
     place.delete(name)
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
-
-
 def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, reader: Path) -> None:
     ending(place, "ends", "notebook", **FOR_EVER)
     result = place.run("status", "ends", as_=reader)
@@ -129,9 +126,6 @@ def test_it_only_reads(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     place.release("looked-at")
 
 
-# -- what it refuses ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("more", [[], ["-w"], ["-o", "json"], ["-w", "-o", "json"]])
 def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
     result = place.run("status", "nope", "zzz", *more)
@@ -163,9 +157,6 @@ def test_without_permission_to_watch_it_says_what_is_needed(place: Fleet, reader
     result = place.run("status", "-w", as_=reader)
     assert result.exit_code == 3
     assert "forbidden: add the verb watch on " in result.stderr
-
-
-# -- how it watches ----------------------------------------------------------------------------------------------------
 
 
 def test_named_nodes_are_watched_until_they_are_gone(place: Fleet) -> None:

@@ -140,9 +140,6 @@ def test_the_versions_differ_in_what_is_asked_of_new_objects_and_in_nothing_else
     assert stricter == {reference, f"{reference}.group", f"{reference}.kind", f"{reference}.name"}
 
 
-# -- what never changes ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("had", "gets"), [("15m", "10m"), ("15m", "900s"), ("15m", None), (None, "15m")])
 async def test_the_grace_of_a_claim_is_immutable(api: Caller, version: str, had: str | None, gets: str | None) -> None:
@@ -187,9 +184,6 @@ async def test_the_annotation_that_ends_it_sooner_can_be_written(api: Caller) ->
     deadline = {"karpenter.sh/nodeclaim-termination-timestamp": SINCE}
     patched = await api.patch(f"{path(V1)}/c", {"metadata": {"annotations": deadline}})
     assert patched["metadata"]["annotations"] == deadline
-
-
-# -- the status --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("status", "field"), [

@@ -41,9 +41,6 @@ def test_the_picture_is_on_the_page_and_needs_nothing_else() -> None:
     assert not [value for element in root.iter() for value in element.attrib.values() if "url" in value]
 
 
-# -- what must be so, however it is told -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "asked", "had"), [
     ("quarter", [[(0.0, "evicted", 600)], [(300.0, "deleted", 600)], [(300.0, "deleted", 600)]], [600.0, 600.0, 600.0]),
     ("late", [[(0.0, "evicted", 600)], [(600.0, "evicted", 600), (900.0, "deleted", 1)], [(900.0, "deleted", 1)]],
@@ -72,9 +69,6 @@ def test_the_nodes_are_gone_by_the_deadline_and_the_budget_pays_for_no_more_than
     assert history.over == over
     assert history.lacking() == lacking
     assert all(node.instance_ended <= node.gone for node in history.nodes)
-
-
-# -- the manifests of the page -----------------------------------------------------------------------------------------
 
 
 def snippet(beginning: str) -> str:

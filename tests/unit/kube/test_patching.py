@@ -86,8 +86,6 @@ async def test_a_deletion_names_the_object_that_is_meant_and_ends_with_another_o
     assert msgspec.json.decode(request.body or b"")["preconditions"] == {"uid": "uid-a"}
 
 
-# -- nodes with instants that the server stores and does not read ------------------------------------------------------
-
 UNREADABLE = refusal(422, "Invalid", 'patch: Invalid value: "{…}": parsing time "10000-01-01T23:58:59Z"', name="n1")
 STORED = "10000-01-01T23:58:59Z"
 

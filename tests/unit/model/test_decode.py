@@ -195,8 +195,6 @@ def test_a_lease_with_its_microseconds() -> None:
     assert decode_lease(encoded(metadata=META, spec={"holderIdentity": None, "renewTime": None})).holder == ""
 
 
-# -- every kind ---------------------------------------------------------------------------------------
-
 DECODERS: list[Callable[[bytes], object]] = [
     decode_pod, decode_node, decode_claim, decode_budget, decode_attachment, decode_volume_claim, decode_lease,
 ]  # fmt: skip

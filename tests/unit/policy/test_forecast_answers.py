@@ -45,9 +45,6 @@ def kinds(node: NodeForecast) -> list[NeverKind]:
     return [cause.kind for cause in node.drained.causes]
 
 
-# -- evictions in flight -----------------------------------------------------------------------------------------------
-
-
 def test_an_eviction_that_is_charged_and_not_counted_is_replaced_in_time() -> None:
     """The window in which a drain was called "never": 3 of 3 healthy, 2 required, and yet none allowed."""
     node = of_node(a_pod("web", owners=REPLICA), budgets=(a_budget(disruptions_allowed=0),))
@@ -74,9 +71,6 @@ def test_the_successor_of_an_evicted_pod_is_another_pod() -> None:
     pod = a_pod("web-0", owners=SET, created=NOW - 1)
     node = of_node(pod, budgets=(a_budget(disruptions_allowed=0, disrupted_pods={"web-0": NOW - 9}),))
     assert a_range(node.pods[0].leaves) == (0, 50)  # 30 s of grace and 20 s of the eviction in flight, then its turn
-
-
-# -- what is unknown ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [
@@ -117,9 +111,6 @@ def test_a_protection_that_has_not_begun_is_unknown() -> None:
     assert missing(node) == ("when shop/late starts: its protection counts from then",)
 
 
-# -- what never happens ------------------------------------------------------------------------------------------------
-
-
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, "False", names.SYNC_FAILED, "jobs does not implement the scale", NOW)
 
 
@@ -149,9 +140,6 @@ def test_bare_pods_that_use_up_their_budget() -> None:
     assert kinds(node) == [NeverKind.NOT_REPLACED] * 2
 
 
-# -- totals ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_total_is_never_one_of_the_rest() -> None:
     ranges = Window(NOW, NOW + 9, NOW + 5), Window(NOW + 1, NOW + 4, NOW + 3)
     unknown, never = Unknown(("when it ends",), NOW + 7), Never(())
@@ -160,9 +148,6 @@ def test_a_total_is_never_one_of_the_rest() -> None:
     assert last_of([*ranges, never]) == last_of(ranges)
     assert last_of([never, never]) == never
     assert last_of([]) is None
-
-
-# -- observations ------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_seen_to_become_missing_comes_back_in_time_whatever_is_allowed() -> None:

@@ -147,9 +147,6 @@ def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
         UnhealthyNodes(unhealthy=0, managed=0, maximum=maximum).validate()
 
 
-# -- nodes that are, or were, kept drained -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given_back", "tolerated_until"), [(None, NOW - 4100), (NOW - 50, NOW + 850), (NOW - 9000, NOW - 4100)]
 )

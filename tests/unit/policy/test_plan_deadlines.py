@@ -132,8 +132,6 @@ def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
     assert summarize(decision).startswith("budget shop/web allows no disruption now")
 
 
-# -- priority ranges under a deadline ----------------------------------------------------------------------------------
-
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1_000, 120.0), (100_000, 300.0)]))
 
 

@@ -72,9 +72,6 @@ def test_other_sites_may_lead_to_the_page_and_read_nothing(site: str, mode: str,
     assert status(access, is_page=is_page, Host=LOCAL, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode) == expected
 
 
-# -- the token ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
@@ -124,9 +121,6 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes | None
         path.write_bytes(content)
     with pytest.raises(TokenError, match=message):
         TokenFile(path)
-
-
-# -- addresses ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

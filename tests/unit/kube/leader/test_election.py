@@ -198,9 +198,6 @@ async def test_a_record_counts_for_ten_minutes_at_most_whatever_it_says(duration
         assert a.election.led_until <= place.clock.now(), "no process has led in the future"
 
 
-# -- clocks in dispute -------------------------------------------------------------------------------------------------
-
-
 async def test_a_leader_with_clocks_in_dispute_leaves_the_lease_to_a_process_without() -> None:
     place = Hustings()
     doubtful = ShiftedClock(place.clock)
