@@ -2,7 +2,8 @@
 
 Two steps over the state, the plan, the PDB queues and the deleter of our own drains. Invariant: nothing is written but
 evictions, deletions of pods, and Events: no node, claim, taint, finalizer or condition (ADR 0077). The drain ends when
-the objects of the owner no longer show it.
+the objects of the owner no longer show it. A drain of Karpenter or Cluster Autoscaler without assistance is planned,
+too, for metrics and traces; then nothing is written at all.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
-from gracectl.controllers.termination.drain import drain
+from gracectl.controllers.termination.drain import drain, watch_drain
 from gracectl.controllers.termination.state import InstanceMemo, NodeState
 from gracectl.controllers.termination.statistics import TerminationKind
 from gracectl.controllers.termination.steps import StepRunner
@@ -47,13 +48,16 @@ RULES_SECONDS: Final = 20.0
 
 
 def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
-    """The drain of this node by another owner that the settings assist; None: there is none now."""
+    """The drain of this node by another owner, and whether the settings assist it; None: there is none now."""
     wanted, cluster = context.settings.assist, context.cluster
-    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node)) if wanted.karpenter else None
-    if found is not None or is_in_maintenance(node):  # our own maintenance drains the node already
-        return found
-    found = autoscaler_drain(node) if wanted.cluster_autoscaler else None
-    return cluster_api_drain(node, cluster.machines_of(node)) if found is None and wanted.cluster_api else found
+    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node))
+    if found is not None:
+        return msgspec.structs.replace(found, is_assisted=wanted.karpenter)
+    if is_in_maintenance(node):  # our own maintenance drains the node already
+        return None
+    if (found := autoscaler_drain(node)) is not None:
+        return msgspec.structs.replace(found, is_assisted=wanted.cluster_autoscaler)
+    return cluster_api_drain(node, cluster.machines_of(node)) if wanted.cluster_api else None
 
 
 class AssistState(NodeState):
@@ -105,7 +109,8 @@ async def find_owner(context: StepContext, state: AssistState) -> Answer:
 
 async def drain_for_owner(context: StepContext, state: AssistState) -> Answer:
     """Evict and delete what the owner would; what follows is the owner's."""
-    answer = await drain(context, state)
+    is_assisted = state.other is not None and state.other.is_assisted
+    answer = await (drain if is_assisted else watch_drain)(context, state)
     if state.drain.plan is None or state.drain.plan.left or state.other is None:
         return answer
     reason = f"all pods are gone; {state.other.owner} continues"

@@ -78,14 +78,33 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     return msgspec.structs.replace(answer, seconds=seconds, events=(*_stuck_events(memo, decision), *answer.events))
 
 
+async def watch_drain(context: StepContext, state: NodeState) -> Answer:
+    """Plan what another owner evicts and deletes alone; nothing is sent."""
+    memo = state.drain
+    memo.planned_from = context.clock.monotonic()
+    memo.awaited.clear()
+    cancel_drain(context, state.node.name)  # it may have been assisted until now
+    view, before = await _view_of(context, state), memo.plan
+    decision, present = plan(view, context.clock.now()), {pod.uid for pod in view.pods}
+    has_moved = before is not None and any(entry.pod.uid not in present for entry in before.left)
+    _take_over(context, state, decision, context.clock.now())
+    until_stall, _ = _stall(memo, decision, "", context.clock.monotonic(), has_moved=has_moved)
+    return Answer(Next.WAIT, min(until_stall, _until_next_change(context, decision)), summarize(decision))
+
+
 def _execute(context: StepContext, state: NodeState, decision: Plan, now: float) -> None:
     """Make the plan the current one, and hand its pods to the evictor and the deleter."""
+    _take_over(context, state, decision, now)
+    context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
+    schedule_deletions(context, state, decision)
+
+
+def _take_over(context: StepContext, state: NodeState, decision: Plan, now: float) -> None:
+    """Make the plan the current one, for metrics and traces, too."""
     state.plan_made(decision)
     state.drain.looked_at, state.drain.blocking_budgets = context.clock.monotonic(), _budgets_of(decision)
     departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
     state.observer.planned(decision, now, departed)
-    context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
-    schedule_deletions(context, state, decision)
 
 
 def _announce(context: StepContext, state: NodeState, decision: Plan, view: NodeView, *, is_first: bool) -> None:
@@ -176,6 +195,8 @@ def schedule_deletions(context: StepContext, state: NodeState, decision: Plan | 
     (the cordon cannot be written, no worker is free), a plan without budgets is made. Awaits nothing.
     """
     node = state.node
+    if state.other is not None and not state.other.is_assisted:
+        return  # its owner deletes its pods alone
     if decision is None:
         cached = cached_deadline(context, node) if state.other is None else None
         deadline = earliest_deadline(state.deadline, cached)

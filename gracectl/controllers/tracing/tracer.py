@@ -196,8 +196,11 @@ class Tracer:
         return PriorProgress(now, began if at is None else at, None, led_until)
 
     def _root_attributes(self, state: AnyState) -> dict[str, Value]:
+        other = state.other if isinstance(state, NodeState) else None
         return span_attributes(
             gracectl__reason=state.reason(self._policy()),
+            gracectl__owner=None if other is None else other.owner.value,
+            gracectl__assisted=None if other is None else other.is_assisted,
             gracectl__instance=state.provider_id or None,
             gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
             gracectl__deadline__passed=True if isinstance(state, NodeState) and state.drain.left_behind else None,
