@@ -7,7 +7,7 @@ it a little later, and closes their connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from hmac import compare_digest
 from typing import Final
 
@@ -15,7 +15,7 @@ import msgspec
 
 from gracectl.admission.files import ClientAuthorities, FileCertificate
 from gracectl.admission.nodebudgets import NodeBudgetValidator
-from gracectl.admission.nodeclaims import NodeClaimValidator
+from gracectl.admission.nodeclaims import NodeClaimDeletionValidator, NodeClaimValidator
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
 from gracectl.admission.registration import LOOK_SECONDS, RETRY_SECONDS, RegistrationWatch
 from gracectl.admission.rotation import CertificateRotator, CertificateSecret, SharedCertificate
@@ -24,11 +24,13 @@ from gracectl.admission.serving_certificate import ServingCertificate
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import (
     NODE_BUDGET_WEBHOOK,
+    NODE_CLAIM_DELETE_WEBHOOK,
     NODE_CLAIM_WEBHOOK,
     NODE_CREATE_WEBHOOK,
     NODE_DELETE_WEBHOOK,
 )
 from gracectl.kube.client import KubeClient
+from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
@@ -58,6 +60,8 @@ class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):
     managed: ManagedNodes
     finalizer: Callable[[], FinalizerRule]
     clock: Clock
+    nodes_of: Callable[[NodeClaim], Collection[Node] | None] = lambda claim: ()
+    """The nodes of a claim of this name and UID; None: not known yet."""
     is_urgent: Callable[[Node], bool] = lambda node: False
 
 
@@ -68,12 +72,14 @@ class Admission:
         clock, admitter = deps.clock, deps.admitter
         self._clock = clock
         self._admitter = admitter
+        self._nodes_of_claim = deps.nodes_of
         self._handlers = WebhookServer(
             {
                 NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed, deps.finalizer),
                 NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced, deps.is_urgent),
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
+                NODE_CLAIM_DELETE_WEBHOOK: NodeClaimDeletionValidator(admitter, self._nodes_of, deps.is_urgent),
             },
             clock,
             settings.timeout_seconds,
@@ -164,6 +170,9 @@ class Admission:
         if not segment:
             return self._registration.names_plain_paths
         return compare_digest(segment.encode(), self._shared.state.segment.encode())
+
+    def _nodes_of(self, claim: NodeClaim) -> Collection[Node] | None:
+        return self._nodes_of_claim(claim) if self._is_synced() else None
 
     def _is_synced(self) -> bool:
         return self._admitter.nodes.live and self._admitter.budgets.live

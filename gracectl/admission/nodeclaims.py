@@ -1,22 +1,30 @@
-"""Validation of NodeClaims: durations and deadlines are readable, and a deadline is never moved later.
+"""Webhooks for NodeClaims: durations and deadlines are readable, a deadline is never moved later, and a deletion is
+denied if it would break a NodeDisruptionBudget.
 
-Only fields that a write changes are validated; finalizers and status are ignored. Fields and grammar are Karpenter's,
-for v1 and v1beta1.
+Other owners of claims, such as Karpenter, delete the claim, and then its node. The clock of the deadline starts with
+the claim, so a denial of the node's deletion would come too late.
+
+Of a written claim only fields that a write changes are validated; finalizers and status are ignored. Fields and grammar
+are Karpenter's, for v1 and v1beta1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
 
 from gracectl.admission import reviews
+from gracectl.admission.nodes import NodeAdmitter, denial_of
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.model.selectors import is_subdomain
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import invalid_deadline, parse_grace_period, written_deadline
+from gracectl.policy.nodebudgets import is_available
 from gracectl.policy.voluntary import expires_at
 
 DEADLINE: Final = f"metadata.annotations[{names.TERMINATION_TIMESTAMP}]"
@@ -50,6 +58,43 @@ class NodeClaimValidator:
         if errors:
             return reviews.AdmissionResponse(reviews.invalid(request, named, errors))
         return reviews.AdmissionResponse(warnings=tuple(_warnings(claim, before)))
+
+
+class NodeClaimDeletionValidator:
+    """Validating webhook for claims of any owner that are deleted: counts their nodes in the budgets, as for a deletion
+    of the nodes. `nodes_of`: the nodes of a claim of this name and UID, by the cluster's own state; None: not synced.
+    `is_urgent`: whether the machine of a node goes anyway, so that it is only counted."""
+
+    def __init__(
+        self,
+        admitter: NodeAdmitter,
+        nodes_of: Callable[[NodeClaim], Collection[Node] | None],
+        is_urgent: Callable[[Node], bool] = lambda node: False,
+    ) -> None:
+        self._admitter = admitter
+        self._nodes_of = nodes_of
+        self._is_urgent = is_urgent
+
+    async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
+        """See reviews.Handler."""
+        try:
+            claim = NODE_CLAIMS.decode(reviews.required(request.old_object, "oldObject"))
+        except msgspec.DecodeError as error:
+            raise reviews.InvalidReview(f"request.oldObject is not a NodeClaim: {error}") from error
+        if not is_subdomain(claim.name):
+            raise reviews.InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
+        if claim.deletion_timestamp is not None:
+            return reviews.ALLOWED
+        nodes = self._nodes_of(claim)
+        if nodes is None:
+            raise reviews.Undecided(503, "caches of nodes, claims and budgets not synced yet; retry in a moment")
+        for node in filter(is_available, nodes):
+            is_forced = self._is_urgent(node)
+            refusal = await self._admitter.admit(node, dry_run=request.is_dry_run, is_forced=is_forced)
+            if refusal is not None:
+                message = f"node claim {claim.name}: deletion denied: node {node.name}: {refusal}"
+                return reviews.AdmissionResponse(denial_of(request, claim.name, message, refusal))
+        return reviews.ALLOWED
 
 
 def _invalid_durations(claim: NodeClaim, before: NodeClaim) -> Iterator[reviews.FieldError]:

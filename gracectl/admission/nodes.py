@@ -103,16 +103,20 @@ class NodeDeletionValidator:
             return reviews.ALLOWED  # deleted meanwhile, or never existed: no count changes
         is_forced = self._is_urgent(known)
         refusal = await self._admitter.admit(known, dry_run=request.is_dry_run, is_forced=is_forced)
-        return reviews.ALLOWED if refusal is None else reviews.AdmissionResponse(_denied(request, known, refusal))
+        if refusal is None:
+            return reviews.ALLOWED
+        message = f"node {known.name}: deletion denied: {refusal}"
+        return reviews.AdmissionResponse(denial_of(request, known.name, message, refusal))
 
 
-def _denied(request: reviews.AdmissionRequest, node: Node, refusal: Refusal) -> reviews.Denial:
+def denial_of(request: reviews.AdmissionRequest, name: str, message: str, refusal: Refusal) -> reviews.Denial:
+    """Denial of the deletion of the object of this name, for the refusal of a budget."""
     return reviews.Denial(
         code=TOO_MANY_REQUESTS,
         reason="TooManyRequests",
-        message=f"node {node.name}: deletion denied: {refusal}",
+        message=message,
         resource=request.resource,
-        name=node.name,
+        name=name,
         causes=(StatusCause(names.NODE_BUDGET_CAUSE, refusal.reason, refusal.budget),),
         retry_after=refusal.retry_after,
     )

@@ -1,8 +1,9 @@
 """The webhooks: rule, path and failure policy of each; the permissions that serving them needs; their removal.
 
 Without a running gracectl nodes can join, and claims and budgets can be written. Ready nodes cannot be deleted, as
-their budgets would not be evaluated, unless the settings accept that risk. Nodes that are not Ready, or being deleted,
-are exempt: a match condition keeps API servers from calling.
+their budgets would not be evaluated, unless the settings accept that risk; so are claims with a node, as another owner
+deletes the claim first. Nodes that are not Ready, claims without a node, and what is being deleted are exempt: a match
+condition keeps API servers from calling.
 
 Who can write a webhook configuration is cluster-admin in effect. So the controller only reads them;
 `registration.py` writes them, for `gracectl webhooks`.
@@ -41,6 +42,12 @@ IS_AVAILABLE: Final = (
     f"oldObject.status.conditions.exists(c, c.type == '{names.READY}' && c.status == '{names.TRUE}')"
 )
 """policy.nodebudgets.is_available, in CEL."""
+
+HAS_NODE: Final = (
+    "!has(oldObject.metadata.deletionTimestamp) && has(oldObject.status) && "
+    "(has(oldObject.status.nodeName) || has(oldObject.status.providerID))"
+)
+"""Whether a claim that is not being deleted may have a node, in CEL."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +108,24 @@ NODE_CLAIM_WEBHOOK: Final = Webhook(
     operations=("CREATE", "UPDATE"),
     **_of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS)),
 )
-WEBHOOKS: Final = (NODE_CREATE_WEBHOOK, NODE_DELETE_WEBHOOK, NODE_BUDGET_WEBHOOK, NODE_CLAIM_WEBHOOK)
+NODE_CLAIM_DELETE_WEBHOOK: Final = Webhook(
+    name=names.NODE_CLAIM_DELETION_WEBHOOK,
+    short="nodeclaim-delete",
+    path="/validate/nodeclaims/deletion",
+    kind="validating",
+    operations=("DELETE",),
+    condition=("has-node", HAS_NODE),
+    is_needed=True,
+    has_side_effects=True,
+    **_of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS)),
+)
+WEBHOOKS: Final = (
+    NODE_CREATE_WEBHOOK,
+    NODE_DELETE_WEBHOOK,
+    NODE_BUDGET_WEBHOOK,
+    NODE_CLAIM_WEBHOOK,
+    NODE_CLAIM_DELETE_WEBHOOK,
+)
 OUR_NAMES: Final = frozenset(each.name for each in WEBHOOKS)
 
 

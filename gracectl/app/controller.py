@@ -62,9 +62,12 @@ from gracectl.kube.metrics import (
 from gracectl.kube.rbac import READS, Permission, missing_permissions
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PODS
 from gracectl.kube.transport import Transport
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.policy.finalizers import FinalizerRule, finalizer_rule
 from gracectl.policy.interruption import is_urgent
+from gracectl.policy.owners import other_owner_of_claim
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.supervise import Component, run_components
@@ -367,15 +370,28 @@ class Controller:
             managed=self._dependencies.termination.managed,
             finalizer=self._finalizer,
             clock=self._clock,
-            is_urgent=lambda node: is_urgent(
-                node, self._clock.now(), self._dependencies.termination.policy.lead_seconds
-            ),
+            nodes_of=self._nodes_of,
+            is_urgent=self._is_urgent,
         )
         return Admission(self._settings.admission, dependencies)
 
     @property
     def _serving(self) -> tuple[Serves, ...]:
         return tuple(each for each in self._sources if isinstance(each, Serves))
+
+    def _nodes_of(self, claim: NodeClaim) -> tuple[Node, ...] | None:
+        """The nodes of a claim of which a client says name and UID; None: not known yet."""
+        if not self._cluster.claims.live:
+            return None
+        known = self._cluster.claim(claim.name)
+        return () if known is None or known.uid != claim.uid else self._cluster.nodes_of(known)
+
+    def _is_urgent(self, node: Node) -> bool:
+        """Whether budgets for nodes must not stop the deletion of a node: its machine goes anyway, or the deadline of
+        another owner runs since the deletion of its claim, which the budgets have allowed."""
+        claims = self._cluster.claims_of(node)
+        is_anothers = any(each.deletion_timestamp is not None and other_owner_of_claim(each) for each in claims)
+        return is_anothers or is_urgent(node, self._clock.now(), self._dependencies.termination.policy.lead_seconds)
 
     @property
     def _lease_namespace(self) -> str:

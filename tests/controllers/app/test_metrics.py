@@ -59,11 +59,11 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "gracectl_provider_call_duration_seconds": (("state", "terminate"),),
     "gracectl_admission_requests_total": (
-        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim", "nodeclaim-delete"),
         ("allowed", "patched", "denied", "invalid", "unready", "failed"),
     ),
     "gracectl_admission_request_duration_seconds": (
-        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim", "nodeclaim-delete"),
     ),
     "gracectl_nodes_terminated_total": (
         ("by hand", "interruption", "health", "rotation", "expiry"),

@@ -11,7 +11,10 @@ from typing import Any
 
 import anyio
 import pytest
-from support.admission import CONFIGURATION, NODES, SECRET, Hosted, a_review, hosted, is_late, post
+from kubesim.cluster import NodeSpec
+from kubesim.controllers.karpenter import karpenters
+from kubesim.controllers.nodeclaims import NODE_CLAIMS
+from support.admission import CONFIGURATION, NODES, SECRET, Hosted, _is_ready, a_review, hosted, is_late, post
 from support.disruption import NODE_BUDGETS, a_node_budget_manifest
 from support.servers import free_port
 
@@ -84,6 +87,38 @@ async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_no
                 await place.ask("DELETE", f"{NODES}/n1")
             ).status == 200  # no webhook is called for a node that is being deleted
             assert (await place.ask("DELETE", f"{NODES}/n2")).status == 429
+
+
+async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node_is_not_denied_then() -> None:
+    async with hosted() as place:
+        port = free_port()
+        for name in ("k1", "k2"):
+            await place.cluster.add_node(NodeSpec(name=name, labels={"pool": "a"}, claim=karpenters()))
+        await place.until(lambda: all(_is_ready(place.node(name)) for name in ("k1", "k2")))
+        async with place.controller(port=port):
+            await registered(place, port)
+            await place.create_budget(minAvailable="100%")
+            response = await place.ask("DELETE", f"{NODE_CLAIMS}/k1-claim")
+            assert response.status == 429
+            assert response.body["message"] == DENIED.replace("delete.nodes", "delete.nodeclaims").replace(
+                "node n1: deletion denied: ", "node claim k1-claim: deletion denied: node k1: "
+            )
+            await place.call("PATCH", f"{NODE_BUDGETS}/pool-a", {"spec": {"minAvailable": 1}})
+            table = place.server.store.table("nodedisruptionbudgets.termination.karpenter.sh")
+
+            def status() -> Any:
+                budget: Any = table.get("", "pool-a")
+                return budget["status"]
+
+            await place.until(lambda: status()["disruptionsAllowed"] == 1)
+            hold = {"metadata": {"finalizers": [names.FINALIZER]}}
+            await place.call("PATCH", f"{NODE_CLAIMS}/k1-claim", hold)
+            assert (await place.ask("DELETE", f"{NODE_CLAIMS}/k1-claim")).status == 200
+            assert "k1" in status()["disruptedNodes"]
+            assert (await place.ask("DELETE", f"{NODE_CLAIMS}/k2-claim")).status == 429
+            await place.call("PATCH", f"{NODE_BUDGETS}/pool-a", {"spec": {"minAvailable": 2}})
+            assert (await place.ask("DELETE", f"{NODES}/k1")).status == 200
+            assert (await place.ask("DELETE", f"{NODES}/k2")).status == 429
 
 
 async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:

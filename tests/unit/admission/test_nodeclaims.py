@@ -8,11 +8,16 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.admission import a_review, ask, status_in
+from support.admission import StandInGate, a_node_object, a_review, ask, status_in
 
-from gracectl.admission.nodeclaims import NodeClaimValidator
-from gracectl.admission.reviews import ALLOWED, InvalidReview
+from gracectl.admission.nodeclaims import NodeClaimDeletionValidator, NodeClaimValidator
+from gracectl.admission.reviews import ALLOWED, InvalidReview, Undecided
 from gracectl.model import names
+from gracectl.model.decode import decode_node
+from gracectl.model.encoding import encode
+from gracectl.model.node import Node
+from gracectl.nodebudgets.admitter import Refusal
+from gracectl.policy.budgets import Allowance
 
 DEADLINE = names.TERMINATION_TIMESTAMP
 FIELD = f"metadata.annotations[{DEADLINE}]"
@@ -147,3 +152,61 @@ async def test_what_cannot_be_read_as_it_was_is_not_judged() -> None:
     assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim({"terminationGracePeriod": 6}), old)) == ALLOWED
     with pytest.raises(InvalidReview, match="is not a NodeClaim"):
         await ask(handler, a_review("CREATE", "nodeclaims", {"metadata": {"name": 3}}, name=""))
+
+
+# -- deletions ---------------------------------------------------------------------------------------------------------
+
+REASON = "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable 80%)"
+SPENT = Refusal("pool-a", Allowance.EXHAUSTED, REASON, "wait until more of its nodes are Ready")
+READY = decode_node(encode(a_node_object("n1")))
+SILENT = decode_node(encode(a_node_object("n2", ready="Unknown")))
+
+
+def deletion(gate: StandInGate, *nodes: Node, is_urgent: bool = False) -> NodeClaimDeletionValidator:
+    return NodeClaimDeletionValidator(gate, lambda claim: nodes, lambda node: is_urgent)
+
+
+async def test_a_claim_is_deleted_when_the_budgets_of_its_nodes_allow_it() -> None:
+    gate = StandInGate()
+    for nodes in ((READY, SILENT), (SILENT,), ()):
+        assert await ask(deletion(gate, *nodes), a_review("DELETE", "nodeclaims", None, a_claim())) == ALLOWED
+    assert await ask(deletion(gate, READY), a_review("DELETE", "nodeclaims", None, a_claim(), dryRun=True)) == ALLOWED
+    assert gate.asked == [("n1", False), ("n1", True)]
+
+
+async def test_a_claim_with_a_node_of_a_spent_budget_is_denied_with_the_name_of_both() -> None:
+    handler = deletion(StandInGate(SPENT), SILENT, READY)
+    assert status_in(await ask(handler, a_review("DELETE", "nodeclaims", None, a_claim()))) == {
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+        "message": f"node claim c1: deletion denied: node n1: {REASON}; wait until more of its nodes are Ready",
+        "details": {
+            "name": "c1", "group": "karpenter.sh", "kind": "nodeclaims",
+            "causes": [{"reason": "NodeDisruptionBudget", "message": REASON, "field": "pool-a"}],
+        },
+    }  # fmt: skip
+
+
+async def test_a_claim_with_a_machine_that_goes_anyway_is_only_counted() -> None:
+    gate = StandInGate()
+    handler = deletion(gate, READY, is_urgent=True)
+    assert await ask(handler, a_review("DELETE", "nodeclaims", None, a_claim())) == ALLOWED
+    assert gate.forced == [True]
+
+
+async def test_a_claim_that_is_being_deleted_is_not_counted_again() -> None:
+    gate = StandInGate(SPENT)
+    assert await ask(deletion(gate, READY), a_review("DELETE", "nodeclaims", None, a_claim(**GOING))) == ALLOWED
+    assert gate.asked == []
+
+
+async def test_before_the_first_list_a_deletion_is_undecided() -> None:
+    handler = NodeClaimDeletionValidator(StandInGate(), lambda claim: None)
+    with pytest.raises(Undecided) as caught:
+        await ask(handler, a_review("DELETE", "nodeclaims", None, a_claim()))
+    assert caught.value.status == 503
+
+
+@pytest.mark.parametrize("old", [None, {"metadata": {}}, {"metadata": {"name": "../nodes"}}])
+async def test_a_deletion_of_what_is_no_claim_is_no_question(old: object) -> None:
+    with pytest.raises(InvalidReview, match="oldObject"):
+        await ask(deletion(StandInGate(), READY), a_review("DELETE", "nodeclaims", None, old, name=""))

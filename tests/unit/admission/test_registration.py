@@ -28,7 +28,7 @@ from gracectl.admission.rotation import (
 )
 from gracectl.admission.serving_certificate import SETTLING_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles
-from gracectl.admission.webhooks import IS_AVAILABLE, admission_permissions
+from gracectl.admission.webhooks import HAS_NODE, IS_AVAILABLE, admission_permissions
 from gracectl.kube.client import KubeClient
 from gracectl.runtime.certificates import authorities_in, certificate_info, issue, issuers_of
 from gracectl.runtime.clock import LoopClock
@@ -175,9 +175,12 @@ async def test_a_secret_is_made_and_webhooks_are_registered_by_what_it_has() -> 
         "delete.nodes.gracectl.io": ("Fail", "NoneOnDryRun"),
         "write.nodedisruptionbudgets.gracectl.io": ("Ignore", "None"),
         "write.nodeclaims.gracectl.io": ("Ignore", "None"),
+        "delete.nodeclaims.gracectl.io": ("Fail", "NoneOnDryRun"),
     }
     conditions = validating["delete.nodes.gracectl.io"]["matchConditions"]
     assert conditions == [{"name": "available", "expression": IS_AVAILABLE}]
+    conditions = validating["delete.nodeclaims.gracectl.io"]["matchConditions"]
+    assert conditions == [{"name": "has-node", "expression": HAS_NODE}]
     assert validating["write.nodeclaims.gracectl.io"]["rules"][0]["apiVersions"] == ["v1", "v1beta1"]
 
 
