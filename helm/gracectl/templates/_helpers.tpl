@@ -68,6 +68,13 @@ true
 {{- splitList ":" . | last -}}
 {{- end }}
 
+{{/* Port of the webhook for interruptions; empty without one. */}}
+{{- define "gracectl.interruptionsPort" -}}
+{{- range .Values.settings.interruption.sources }}
+{{- if and (eq .name "http") (not $.Values.dryRun) }}{{ include "gracectl.port" .options.listen }}{{ end -}}
+{{- end }}
+{{- end }}
+
 {{/* "true" where API servers call the webhooks. */}}
 {{- define "gracectl.admits" -}}
 {{- if and .Values.settings.admission.listen (not .Values.dryRun) }}true{{ end -}}

@@ -314,3 +314,34 @@ def test_what_is_served_nowhere_has_no_port_no_probe_and_no_service() -> None:
     (container,) = release.one("Deployment")["spec"]["template"]["spec"]["containers"]
     assert not {"ports", "startupProbe", "livenessProbe", "readinessProbe"} & set(container)
     assert release.of_kind("Service") == []
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------------
+
+NOTICES: dict[str, Any] = {
+    "settings": {
+        "interruption": {
+            "sources": [{"name": "taints"}, {"name": "http", "options": {"listen": ":8090", "secretFile": "/s/secret"}}]
+        }
+    },
+    "networkPolicy": {"enabled": True, "notifiers": [{"namespaceSelector": {"matchLabels": {"team": "racks"}}}]},
+}
+
+
+def test_the_webhook_for_interruptions_has_a_port_a_service_and_its_peers() -> None:
+    release = Release(values=NOTICES)
+    (container,) = release.one("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "interruptions", "containerPort": 8090} in container["ports"]
+    [service] = [each for each in release.of_kind("Service") if each["metadata"]["name"].endswith("-interruptions")]
+    assert service["spec"]["ports"] == [{"name": "interruptions", "port": 8090, "targetPort": "interruptions"}]
+    ingress = release.one("NetworkPolicy")["spec"]["ingress"]
+    assert {
+        "ports": [{"protocol": "TCP", "port": 8090}],
+        "from": NOTICES["networkPolicy"]["notifiers"],
+    } in ingress
+
+
+def test_without_the_webhook_nothing_of_it_is_there() -> None:
+    for values in ({}, {**NOTICES, "dryRun": True}):
+        release = Release(values=values)
+        assert not [each for each in release.of_kind("Service") if each["metadata"]["name"].endswith("-interruptions")]

@@ -54,6 +54,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
     ("gracectl_voluntary_terminations_pending", "hold"): {hold.value for hold in HoldReason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
+    ("gracectl_nodes_terminated_total", "result"): {"drained", "deadline", "released"},
     ("gracectl_nodes_terminated_total", "reason"): {BY_HAND, *REASONS.values()},
     ("gracectl_pods_drained_total", "how"): {manner.value for manner in PodOutcome},
     ("gracectl_deadline_pods", "state"): {"armed", "overdue", "failing"},
@@ -274,7 +275,7 @@ def test_alerts_are_marked_in_every_panel() -> None:
 def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
     assert [panel["title"] for panel in PANELS if panel["type"] == "row"] == [
         "Now", "Drains", "Evictions and budgets", "Node disruption budgets", "Admission", "Voluntary terminations",
-        "Deadlines", "Protection", "API server, watches and provider", "Queues and event loop",
+        "Interruptions", "Deadlines", "Protection", "API server, watches and provider", "Queues and event loop",
         "Shutdowns of machines", "Leadership and process",
     ]  # fmt: skip
     assert PANELS[0]["type"] == "row"
