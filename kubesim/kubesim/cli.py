@@ -42,7 +42,7 @@ MISUSED, REFUSED = 2, 3
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):
     """What an embedding program adds to the command. `program`: what messages begin with. `definitions`:
-    CustomResourceDefinitions that the cluster serves. `scenarios`: folders of scenarios beside the library's. `try_it`:
+    CustomResourceDefinitions that the cluster serves. `scenarios`: more folders of scenarios. `try_it`:
     commands to try, `{kubeconfig}` in them stands for the file."""
 
     name: str = "up"

@@ -30,7 +30,7 @@ VERSION = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-"""The version whose answers are given where they differ from those of the recordings."""
+"""The version that is answered where versions differ from the recordings."""
 
 HEALTH = ("/healthz", "/readyz", "/livez")
 ALL_AT_ONCE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

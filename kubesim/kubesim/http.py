@@ -27,7 +27,7 @@ LARGEST_BODY = 3 * 1024 * 1024
 
 
 class HttpFace:
-    """Serves one API server, and whatever is mounted beside it, over HTTP."""
+    """Serves one API server, and other handlers, over HTTP."""
 
     def __init__(self, server: ApiServer, *, mounts: Mapping[str, Handler] | None = None) -> None:
         """`mounts`: handlers by path prefix; they are mounted in the server itself, so in-process callers see them."""

@@ -42,7 +42,7 @@ def kubesim_http(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Htt
 
 @pytest.fixture
 def kubesim_virtual_time() -> tuple[str, dict[str, Any]]:
-    """A backend for anyio's `anyio_backend` with an event loop whose time is virtual: days pass in milliseconds."""
+    """A backend for anyio's `anyio_backend` with an event loop on virtual time: days pass in milliseconds."""
     from kubesim.testing import VirtualTimeLoop
 
     return ("asyncio", {"loop_factory": VirtualTimeLoop})

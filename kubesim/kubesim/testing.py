@@ -63,8 +63,8 @@ async def running(
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time, from 0, jumps to the next timer when everything waits. Sockets and threads are polled
-    between timers only; code that depends on them needs an ordinary loop."""
+    """Event loop on virtual time, which begins at 0 and jumps to the next timer when everything waits. Sockets and
+    threads are polled between timers only; code that depends on them needs an ordinary loop."""
 
     def __init__(self) -> None:
         self._now = 0.0

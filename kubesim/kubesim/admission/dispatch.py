@@ -249,7 +249,7 @@ def operations_of(raw: bytes) -> list[JsonObject]:
 
 
 def undecodable(why: str) -> CallFailed:
-    """A response whose patch cannot be read."""
+    """A response with an invalid patch."""
     return CallFailed(f"received undecodable patch in webhook response: {why}")
 
 

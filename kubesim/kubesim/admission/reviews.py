@@ -96,7 +96,7 @@ def user_info(user: User) -> JsonObject:
 
 
 def options_of(write: Write, old: JsonObject | None) -> JsonObject:
-    """The options of the operation: those of a PATCH are shown as UpdateOptions."""
+    """Options of the operation; a PATCH has UpdateOptions."""
     options: JsonObject = {"kind": OPTION_KINDS[write.operation], "apiVersion": META}
     names = DELETE_OPTIONS if write.operation == "DELETE" else QUERY_OPTIONS
     options.update({name: write.options[name] for name in names if write.options.get(name) not in (None, "")})

@@ -14,7 +14,7 @@ from kubesim.server.resource import Resource
 from kubesim.types.transient import SCALE, transient
 
 OF_THE_OBJECT: Final = ("", "status", "finalize")
-"""Subresources whose objects are the stored ones."""
+"""Subresources with the stored objects as their objects."""
 
 
 class Objects(NamedTuple):
@@ -25,7 +25,7 @@ class Objects(NamedTuple):
 
 
 def shown(resource: Resource, write: Write, objects: Objects) -> Objects:
-    """Stored objects as a webhook whose rules name `resource` is shown them."""
+    """Stored objects in the form for a webhook with rules for `resource`."""
     new, old = objects
     subresource = write.call.route.subresource
     if subresource == "scale":

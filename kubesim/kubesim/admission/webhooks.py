@@ -83,7 +83,7 @@ class Condition(NamedTuple):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """One webhook of one configuration. `id` tells it from all others; `timeout` in seconds."""
+    """One webhook of one configuration. `id` is unique; `timeout` in seconds."""
 
     id: str
     name: str
@@ -105,7 +105,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
         return self.side_effects not in ("None", "NoneOnDryRun")
 
     def may_concern(self, operation: str, place: Place) -> bool:
-        """Whether some write there may have to be told to the webhook, whatever its object."""
+        """Whether a write of some object there may concern the webhook."""
         return any(
             rule.touches(operation, place.plural, place.subresource)
             and (self.equivalent or (_has(rule.groups, place.group) and _has(rule.versions, place.version)))

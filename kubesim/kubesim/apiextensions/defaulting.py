@@ -72,7 +72,7 @@ class Shape:
 
     @cached_property
     def _not_null(self) -> frozenset[str]:
-        """Fields whose null is as good as nothing: a default takes its place, or nothing does."""
+        """Fields that drop a null: a default replaces it, or the field is removed."""
         return frozenset(name for name, field in self._schema.properties.items() if not field.nullable)
 
     def whole(self, object_: JsonObject) -> Shaped:

@@ -14,7 +14,7 @@ GROUP: Final = "apiextensions.k8s.io"
 PLURAL: Final = "customresourcedefinitions"
 TABLE: Final = f"{PLURAL}.{GROUP}"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""The finalizer of a definition whose objects have to go first."""
+"""Finalizer of a definition: its objects are deleted first."""
 
 ANYTHING: Final[Mapping[str, Any]] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")

@@ -116,7 +116,7 @@ class DefinitionController:
             self._look_at_others(raw)
 
     def _accepted_names(self, raw: JsonObject) -> tuple[JsonObject, dict[str, str]]:
-        """The names that a definition gets, and the condition that tells of it."""
+        """The names that a definition gets, and the condition with the result."""
         wanted, held = raw["spec"]["names"], raw["status"].get("acceptedNames") or {}
         words, kinds = set[str](), set[str]()
         for other in self._others(raw):

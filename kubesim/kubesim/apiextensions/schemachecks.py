@@ -55,7 +55,7 @@ class Here(NamedTuple):
     why_not: str = ""
     in_meta: bool = False
     uncorrelated: str = ""
-    """The path of the list (or map) whose items cannot be told from each other over a change, or ""."""
+    """Path of the list (or map) with items that have no identity over a change, or ""."""
     root: bool = False
 
 
@@ -186,7 +186,7 @@ def _map_keys(items: Node | None, keys: list[str], path: str) -> Iterator[Cause]
 
 
 def _identities(items: Node, list_type: str, keys: list[str], path: str) -> Iterator[Cause]:
-    """Items that have to be told apart are never null, nor are their keys."""
+    """Items with an identity are never null, and their keys are not either."""
     if items.get("nullable"):
         why = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
         yield forbidden_value(f"{path}.items.nullable", why)

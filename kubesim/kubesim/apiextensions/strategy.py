@@ -13,13 +13,13 @@ from kubesim.server.resource import Occasion, Resource, Strategy, fields, keep_f
 from kubesim.server.status import Cause
 
 Changed = Callable[[str], None]
-"""Is told the name of a definition that is about to be written."""
+"""Gets the name of a definition before it is written."""
 
 NEW_STATUS: Final = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
 
 
 class DefinitionStrategy(Strategy):
-    """CustomResourceDefinitions. The controller of the endpoints is told of every change."""
+    """CustomResourceDefinitions. The controller of the endpoints is notified of every change."""
 
     unconditional_update = False
     status_writes_metadata = False

@@ -37,7 +37,7 @@ def duplicates(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
 
 
 def _repeated(schema: Schema, items: list[Any]) -> Iterator[tuple[int, Any]]:
-    """The index of each item that is there for the second time (a third sight is not told), and what it repeats."""
+    """The index of each item that is a first duplicate (further ones are not reported), and the item."""
     if schema.list_type == "atomic" or len(items) < 2:
         return
     keys = schema.list_keys

@@ -99,7 +99,7 @@ class SchemaValidator:
         is_whole = isinstance(value, float) and value.is_integer() and "integer" in self._types
         fits = found in self._types or is_whole or (found == "integer" and "number" in self._types)
         if self._format is not None and found in ("string", "array") and self._types == ("string",):
-            fits = True  # the format tells
+            fits = True  # the format decides
         if not fits:
             findings.faults.append(wrong_type(path, ",".join(self._types), found))
 
@@ -228,7 +228,7 @@ class SchemaValidator:
 
 
 def key_of(item: dict[str, Any], keys: tuple[str, ...]) -> bytes:
-    """What tells an item of a list of type map from the others."""
+    """Key of an item of a list of type map."""
     return orjson.dumps([item.get(key) for key in keys])
 
 

@@ -3,8 +3,8 @@
 Each thing that is impersonated (user, account, group, uid, extra value) is a right of its own, the verb `impersonate`,
 held by the authenticated user. Headers that came more than once hold their values with commas between.
 
-Of constrained impersonation (KEP-5284) there is one mode: a ServiceAccount whose token names a node impersonates that
-node, for the verbs that it is granted (worded as Kubernetes 1.37.2 words it).
+Of constrained impersonation (KEP-5284) there is one mode. A ServiceAccount with a token of a node impersonates it,
+for the verbs that it is granted (in the words of Kubernetes 1.37.2).
 """
 
 from __future__ import annotations

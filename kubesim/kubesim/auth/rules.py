@@ -16,7 +16,7 @@ ANY = "*"
 
 
 class Rule:
-    """One PolicyRule; never changed. The order of its words is kept, for that is how refusals tell it."""
+    """One PolicyRule; never changed. Its words keep their order, as refusals print them."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class AccountTokens:
         return True
 
     def read(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
-        """The account of the token, and those of `audiences` it is for. Raises BadToken, also if it is not ours."""
+        """Account of the token, and the `audiences` that it is valid for. Raises BadToken, also for a foreign token."""
         if not self.is_ours(token):
             raise BadToken("the token was not issued here")
         said = self._said[token]
@@ -121,7 +121,7 @@ class AccountTokens:
             found = stored["metadata"]["uid"]
             raise BadToken(f"service account UID ({found}) does not match claim ({account['uid']})")
         for claim, table in BINDABLE.items():
-            # The node of a pod that a token is bound to is told, not asked for.
+            # A token that is bound to a pod contains its node; it is not looked up.
             if claim not in ours or (claim == "node" and "pod" in ours):
                 continue
             home = "" if claim == "node" else namespace

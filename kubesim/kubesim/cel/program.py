@@ -283,7 +283,7 @@ def _calling(function: Function, runs: Sequence[Run]) -> Run:
 
 
 def _check_literals(node: Invocation, nodes: Sequence[Node]) -> None:
-    """Constants that can never be right are refused at once: patterns, durations, timestamps."""
+    """Constants that can never be right are refused immediately: patterns, durations, timestamps."""
     last = nodes[-1] if nodes else None
     if not isinstance(last, Literal) or not isinstance(last.value, str):
         return

@@ -1,4 +1,4 @@
-"""How pods behave, as data: the first stage whose selector takes a pod, then the pod's own annotations.
+"""How pods behave, as data: the first stage that selects the pod, then the pod's own annotations.
 
 The kubelet asks here once per pod and obeys; no kind of pod is an `if` in its code (after kwok's Stages).
 """
@@ -75,7 +75,7 @@ class Behaviours:
     """Finds the behaviour of a pod."""
 
     def __init__(self, stages: tuple[Stage, ...], pace: Pace) -> None:
-        """Raises Refusal for a stage whose selector cannot be read."""
+        """Raises Refusal for a stage with an invalid selector."""
         self._stages: list[tuple[LabelQuery, Stage]] = [(label_query(s.selector), s) for s in stages]
         self._pace = pace
 

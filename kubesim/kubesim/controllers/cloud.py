@@ -98,7 +98,7 @@ class Cloud:
             self._more_to_end.set()
 
     async def run(self) -> None:
-        """End what is to end, each at its instant, for ever."""
+        """Terminate instances when they are due, until cancelled."""
         while True:
             while self._ending:
                 # All take equally long, so the first to begin is the first to end.

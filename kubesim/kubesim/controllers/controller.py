@@ -30,7 +30,7 @@ class Controller(Generic[K]):
         self._needs = [informers.of(path) for path in needs]
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Process keys until cancelled."""
         for informer in self._needs:
             await informer.synced.wait()
         await self.queue.run(self.reconcile, self.workers, (Refused, Disconnected))

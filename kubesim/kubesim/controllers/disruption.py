@@ -56,7 +56,7 @@ UNMANAGED = (
 
 
 class ScaleUnknownError(Exception):
-    """How many pods are expected cannot be told; the message becomes that of the condition SyncFailed."""
+    """The number of expected pods is unknown; the message becomes the message of the condition SyncFailed."""
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Scales:
         if reference["kind"] == "ReplicaSet":
             above = controller_of(owner)
             if above is not None and above["kind"] == "Deployment":
-                # A ReplicaSet whose Deployment is gone still has a scale of its own.
+                # A ReplicaSet has a scale also after its Deployment is gone.
                 owner = self._find(above, namespace) or owner
         return owner["metadata"]["uid"], owner["spec"].get("replicas", 1)
 

@@ -97,7 +97,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
                 self.queue.add((collection.path, namespace, reference["name"]))
 
     def _dependents(self, owner: JsonObject, *, blocking: bool = False) -> list[tuple[str, str, str]]:
-        """The keys of what an object owns; `blocking`: only of what it has to wait for."""
+        """The keys of what an object owns; `blocking`: only what blocks its deletion."""
         uid = owner["metadata"]["uid"]
         return [
             (path, *key_of(found))
@@ -214,7 +214,7 @@ class PodGarbage(Controller[Key]):
         self._nodes.subscribe(self._node_changed)
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Process keys until cancelled."""
         self._begun = self.pace.clock.monotonic()
         await super().run()
 

@@ -21,21 +21,21 @@ class Heartbeats:
         self._pace = pace
         self._period = period
         self._status_period = status_period
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._leased: dict[str, tuple[str, int]] = {}
 
     async def beat(self, node: JsonObject, known: int, *, leases: bool) -> float:
         """Send a heartbeat of a node; return the simulated seconds until the next. Raises Refused, Disconnected."""
         name, factor = node["metadata"]["name"], stretch(known)
         now = self._pace.clock.monotonic()
-        told = self._told.get(name)
+        reported = self._reported.get(name)
         period = self._status_period * factor if leases else 0.0
-        if told is None or now - told >= self._pace.real(period) - 1e-6 or not is_reported(node):
+        if reported is None or now - reported >= self._pace.real(period) - 1e-6 or not is_reported(node):
             await self._report(node)
         if leases:
             await self._renew(node, round(LEASE_SECONDS * factor))
-        if told is None and factor > 1.0:
-            # Spread: nodes that came all at once would otherwise beat all at once for ever.
+        if reported is None and factor > 1.0:
+            # Spread: nodes that were created together would otherwise send all heartbeats together.
             return self._period * factor * self._pace.chance("heartbeat", name).random()
         return self._period * factor
 
@@ -45,7 +45,7 @@ class Heartbeats:
         path = path_of(NODES, name=name, subresource="status")
         status, answer = await ask(self._api, "PATCH", path, patch, content_type=STRATEGIC, allow=(404,))
         if status == 200:
-            self._told[name] = self._pace.clock.monotonic()
+            self._reported[name] = self._pace.clock.monotonic()
             self._nodes.remember(answer)
 
     async def _renew(self, node: JsonObject, seconds: int) -> None:

@@ -69,7 +69,7 @@ class Informer:
         return len(self._indexed[index].get(value, ()))
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` for every change from now on, and at once for every object that is here already."""
+        """Call `listener` for every change from now on, and immediately for every object in the cache."""
         self._listeners.append(listener)
         for object_ in self.values():
             listener(None, object_)
@@ -79,7 +79,7 @@ class Informer:
         self._listeners.remove(listener)
 
     async def run(self, api: ApiClient, clock: Clock) -> None:
-        """Follow the server for ever."""
+        """Follow the server until cancelled."""
         async for event in follow(api, self.path, {}, clock):
             if event.type == "SYNCED":
                 self._drop_unconfirmed(int(event.object["metadata"]["resourceVersion"]))
@@ -173,7 +173,7 @@ class Informers:
             self._scopes.pop(path).cancel()
 
     async def run(self) -> None:
-        """Follow all collections that are asked for, for ever."""
+        """Follow all requested collections until cancelled."""
         async with anyio.create_task_group() as self._group:
             for informer in tuple(self._informers.values()):
                 self._begin(self._group, informer)

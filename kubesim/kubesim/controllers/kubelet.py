@@ -45,7 +45,7 @@ BACKOFF_FORGOTTEN = 600.0
 UNSTARTED_SECONDS = 0.5
 """Simulated seconds after which a pod that was deleted before it has started is let go of at the earliest, counted from
 when the kubelet met it: a real one is not faster either. Without, a pod that is deleted as often as it is made would be
-made for ever at one instant."""
+created forever at one instant."""
 
 GONE = (404, 409, 422)
 """Answers to a write that names a uid, when that pod is gone or replaced (a patch says 422, a DELETE 409)."""
@@ -226,7 +226,7 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         return _Life(pod, self._behaviours.of(pod), self.pace.clock.monotonic(), address)
 
     async def _pick_up(self, pod: JsonObject, life: _Life) -> bool:
-        """The machine has come back without the pod's containers. Is there something to tell of it?"""
+        """Whether the status must change: the machine has rebooted, and the containers of the pod are lost."""
         life.is_lost = False
         now, instant = self.pace.clock.monotonic(), self.pace.clock.now()
         had_run = life.started is not None

@@ -158,7 +158,7 @@ def _conditions(namespace: JsonObject, left: dict[str, list[JsonObject]], now: s
                 finalizers[finalizer] = finalizers.get(finalizer, 0) + 1
     remaining = ", ".join(f"{resource} has {len(items)} resource instances" for resource, items in sorted(left.items()))
     holding = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
-    told = (
+    entries = (
         ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered", False),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
@@ -188,7 +188,7 @@ def _conditions(namespace: JsonObject, left: dict[str, list[JsonObject]], now: s
         ),
     )
     conditions = []
-    for type_, reason, message, value in told:
+    for type_, reason, message, value in entries:
         status = str(value)
         before = condition_of(namespace, type_)
         since = before["lastTransitionTime"] if before is not None and before["status"] == status else now

@@ -46,7 +46,7 @@ NODE_CLAIM: Final[JsonObject] = {
         ],
     },
 }
-"""A definition that takes any claim, for clusters whose owner brings none: Karpenter's own checks far more."""
+"""Definition that accepts any claim, for clusters without a definition; the one of Karpenter validates more."""
 NODE_CLASS: Final = {"group": "kubesim", "kind": "Machine", "name": "default"}
 KARPENTER_NODE_CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 """Of claims with a NodePool: Karpenter made them."""
@@ -103,7 +103,7 @@ def claim_manifest(claim: ClaimSpec, node: JsonObject) -> JsonObject:
 
 
 def _demanded(labels: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Of the labels of karpenter.sh only those of pool and capacity can be demanded."""
+    """Requirements may name only two labels of karpenter.sh: node pool and capacity type."""
     can_be = (f"{GROUP}nodepool", f"{GROUP}capacity-type")
     return sorted(item for item in labels.items() if item[0] in can_be or GROUP not in item[0])
 
@@ -121,7 +121,7 @@ def owned_by(claim: JsonObject, node: JsonObject) -> JsonObject:
 
 
 def claim_status(node: JsonObject, now: str) -> JsonObject:
-    """The status of a claim whose node is there."""
+    """Status of a claim with a registered node."""
     conditions = [
         {
             "type": type_,

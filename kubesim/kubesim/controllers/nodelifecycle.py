@@ -80,8 +80,8 @@ class NodeLifecycle(Controller[str]):
         if condition_of(node, "Ready") is None:
             return max(STARTUP_GRACE, self._grace)
         lease = self._leases.get(LEASE_NAMESPACE, node["metadata"]["name"])
-        told = (lease["spec"].get("leaseDurationSeconds") or 0) if lease is not None else 0
-        return max(self._grace, float(told))
+        seconds = (lease["spec"].get("leaseDurationSeconds") or 0) if lease is not None else 0
+        return max(self._grace, float(seconds))
 
     async def _give_up(self, node: JsonObject) -> JsonObject | None:
         """Set the node's conditions to Unknown; returns the node as it then is."""

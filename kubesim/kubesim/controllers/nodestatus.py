@@ -28,9 +28,9 @@ def stretch(nodes: int) -> float:
 
 def conditions(node: JsonObject, now: float) -> list[JsonObject]:
     """The conditions of a node that is well, reported at `now`; a transition time moves only with its status."""
-    told = [(type_, "False", *words) for type_, words in PRESSURES.items()]
-    told.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
-    return [_condition(node, *each, now) for each in told]
+    entries = [(type_, "False", *words) for type_, words in PRESSURES.items()]
+    entries.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    return [_condition(node, *each, now) for each in entries]
 
 
 def is_reported(node: JsonObject) -> bool:

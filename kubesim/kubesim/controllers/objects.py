@@ -122,7 +122,7 @@ def is_tolerated(taint: JsonObject, tolerations: list[JsonObject]) -> bool:
 
 
 def untolerated(node: JsonObject, tolerations: list[JsonObject], *effects: str) -> JsonObject | None:
-    """The first taint of a node, among those of the given effects, that keeps a pod away."""
+    """First taint of a node with one of these effects that the pod does not tolerate."""
     for taint in node["spec"].get("taints") or ():
         if taint["effect"] in effects and not is_tolerated(taint, tolerations):
             found: JsonObject = taint

@@ -1,4 +1,4 @@
-"""Collections that can own objects or be owned: built-in ones, and those of CustomResourceDefinitions.
+"""Collections that can own objects or be owned: built-in collections, and collections of CustomResourceDefinitions.
 
 An owner reference names a group and a kind; a real garbage collector uses discovery, this one the definitions.
 Invariant: objects of an unknown kind are left alone.

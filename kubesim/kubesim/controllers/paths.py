@@ -78,7 +78,7 @@ CLUSTER_KINDS = frozenset(
         "CustomResourceDefinition",
     }
 )
-"""Those of them that have no namespaces."""
+"""Cluster-scoped kinds of these."""
 
 
 def path_of(collection: str, namespace: str = "", name: str = "", subresource: str = "") -> str:

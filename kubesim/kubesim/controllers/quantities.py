@@ -13,7 +13,7 @@ SUFFIXES: Final = {
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
 NAMES: Final = ("cpu", "memory", "ephemeral-storage")
-"""What is counted, beside the number of pods."""
+"""Counted resources, in addition to the number of pods."""
 
 Amounts = tuple[float, float, float]
 """In the order of NAMES: cores, bytes, bytes."""
@@ -59,13 +59,13 @@ def requests_of(pod: JsonObject) -> Amounts:
 def allocatable_of(node: JsonObject) -> Amounts:
     """What a node has for pods. A node that says nothing of a resource is taken to have plenty."""
     status = node.get("status") or {}
-    told = status.get("allocatable") or status.get("capacity") or {}
-    cpu, memory, storage = (quantity(told[name]) if name in told else PLENTY for name in NAMES)
+    capacity = status.get("allocatable") or status.get("capacity") or {}
+    cpu, memory, storage = (quantity(capacity[name]) if name in capacity else PLENTY for name in NAMES)
     return cpu, memory, storage
 
 
-def _amounts(told: JsonObject) -> Amounts:
-    cpu, memory, storage = (quantity(told[name]) if name in told else 0.0 for name in NAMES)
+def _amounts(listed: JsonObject) -> Amounts:
+    cpu, memory, storage = (quantity(listed[name]) if name in listed else 0.0 for name in NAMES)
     return cpu, memory, storage
 
 

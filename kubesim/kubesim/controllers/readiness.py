@@ -30,7 +30,7 @@ class Readiness:
         )
 
     def learn(self, path: str, created: JsonObject) -> None:
-        """Something was created just now, before its watch has told."""
+        """Something was created just now; the watch does not show it yet."""
         if path in self._informers:
             self._informers[path].remember(created)
 

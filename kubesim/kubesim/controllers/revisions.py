@@ -13,7 +13,7 @@ LABEL = "controller-revision-hash"
 
 
 class Revisions:
-    """Keeps the revisions of the workloads of one controller (whose `kind`, of apps/v1, is given)."""
+    """Keeps the revisions of the workloads of one controller (of a `kind` of apps/v1)."""
 
     def __init__(self, controller: Controller[Key], kind: str) -> None:
         self._controller = controller

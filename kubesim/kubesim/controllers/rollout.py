@@ -79,7 +79,7 @@ def scale_in_proportion(bounds: Bounds, sets: list[SetState], size_before: int) 
     surge when the sets were last scaled."""
     allowed = bounds.replicas + bounds.surge if bounds.replicas else 0
     change = allowed - sum(each.replicas for each in sets)
-    # Up: the largest gives first what is left over; down: likewise. The order of equals is theirs, newest first.
+    # In both directions the largest set takes the remainder first. Sets of equal size: the newest first.
     ordered = sorted(sets, key=lambda each: -each.replicas)
     wanted, spent = {each.name: each.replicas for each in ordered}, 0
     for each in ordered:

@@ -156,7 +156,7 @@ class Scheduler(Controller[Key]):
         try:
             is_bound = await self._bind(pod, node)
         finally:
-            # Unless the watch has told meanwhile that another scheduler has bound it.
+            # Unless the watch shows meanwhile that another scheduler has bound it.
             uid = pod["metadata"]["uid"]
             if not is_bound and self._cache.of(uid) == node:
                 self._cache.release(uid)
@@ -245,8 +245,8 @@ class Scheduler(Controller[Key]):
             elif neighbours is not None:
                 reasons[neighbours.refusal(node)] += 1
         total = len(self._by_name)
-        told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-        return f"0/{total} nodes are available: {told}."
+        counts = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+        return f"0/{total} nodes are available: {counts}."
 
     async def _bind(self, pod: JsonObject, node: str) -> bool:
         namespace, name = key_of(pod)

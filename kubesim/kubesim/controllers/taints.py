@@ -29,7 +29,7 @@ EVICTING: Final = frozenset((NOT_READY, UNREACHABLE))
 
 
 def taints_of(node: JsonObject, *effects: str) -> list[JsonObject]:
-    """The taints of a node, those of the given effects if any are given."""
+    """Taints of a node; with effects, only the taints that have one of them."""
     return [taint for taint in node["spec"].get("taints") or () if not effects or taint["effect"] in effects]
 
 

@@ -1,4 +1,4 @@
-"""Controllers of volume claims: those of generic ephemeral volumes, and the protection of claims in use.
+"""Controllers of volume claims: claims of generic ephemeral volumes, and the protection of claims in use.
 
 Invariant: no claim loses its protection while a pod that may still run uses it, no volume while it is bound.
 """

@@ -13,10 +13,10 @@ from kubesim.server.api import JsonObject
 
 
 class Mounts:
-    """Tells whether a pod's volumes are there, and wakes the pods that wait for one."""
+    """Knows whether the volumes of a pod are present; wakes pods that wait for a volume."""
 
     def __init__(self, informers: Informers, wake: Callable[[Key], None]) -> None:
-        """`wake` is called with the key of a pod whose volumes may have come."""
+        """`wake` is called with the key of a pod when its volumes may be present."""
         self._wake = wake
         self._claims = informers.of(CLAIMS)
         self._volumes = informers.of(VOLUMES)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 VOID_ENTRIES = 64
-"""Cancelled wake-ups that are tolerated beside the valid ones before the heap is built anew."""
+"""Cancelled wake-ups in the heap, in addition to the valid ones, before it is rebuilt."""
 DOUBLINGS = 16
 """A backoff has reached its maximum long before."""
 

@@ -1,4 +1,4 @@
-"""Store revisions by instant: what a server whose cache lags behind still shows."""
+"""Store revisions by instant: what a server with a lagging cache shows."""
 
 from __future__ import annotations
 

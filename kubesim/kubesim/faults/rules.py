@@ -63,9 +63,8 @@ class Expire(msgspec.Struct, frozen=True, tag=True):
 
 
 class StaleReads(msgspec.Struct, frozen=True, tag=True):
-    """GET and LIST with resourceVersion=0 show the state of up to so many seconds ago, as an API server does
-    whose cache lags behind; with `consistent`, reads that ask for the newest state do so, too (which no healthy server
-    does)."""
+    """GET and LIST with resourceVersion=0 show the state of up to so many seconds ago, like an API server
+    with a lagging cache. `consistent`: also reads that ask for the newest state (no healthy server does that)."""
 
     seconds: float
     consistent: bool = False
@@ -96,7 +95,7 @@ class Partition(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlowWebhook(msgspec.Struct, frozen=True, tag=True):
-    """Admission webhooks whose name matches `webhook` (a regular expression) answer so many seconds later."""
+    """Admission webhooks with a name that matches `webhook` (a regular expression) answer so many seconds later."""
 
     seconds: float
     webhook: str = ""

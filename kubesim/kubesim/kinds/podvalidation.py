@@ -82,7 +82,7 @@ def _duplicates(items: Sequence[JsonObject], path: str) -> Iterator[Cause]:
 
 
 def restart_faults(spec: JsonObject, allowed: tuple[str, ...], path: str) -> Iterator[Cause]:
-    """Faults of a template whose pods may only be restarted in some ways."""
+    """Faults of a template of a kind that restricts the restart policy."""
     policy = spec.get("restartPolicy")
     if policy in allowed or policy not in RESTART_POLICIES:
         return

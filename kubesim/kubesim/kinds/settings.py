@@ -29,7 +29,7 @@ class Secret(TopLevel):
 
 
 class PriorityClass(TopLevel):
-    """PriorityClasses: no higher than the system's own, and a value for ever."""
+    """PriorityClasses: at most the system's highest value; the value is immutable."""
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         return {"value": 0, "preemptionPolicy": "PreemptLowerPriority", **new}

@@ -1,4 +1,4 @@
-"""The subresources that kinds may have, as discovery and OpenAPI tell of them."""
+"""The subresources that kinds may have, as discovery and OpenAPI list them."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ class EventStrategy(TopLevel):
     """Core events: everything at the top level, a few zero fields always shown (recording events)."""
 
     def __init__(self, expiry: Expiry | None = None) -> None:
-        """`expiry`: is told of every write."""
+        """`expiry`: is notified of every write."""
         self._expiry = expiry
 
     _zeros: Final[Mapping[str, Callable[[], Json]]] = {

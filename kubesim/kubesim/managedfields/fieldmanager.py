@@ -96,7 +96,7 @@ class Owners:
         body = checked({} if configuration is None else configuration, resource)
         schema = self._type(resource)
         if found := validation.faults(body, schema):
-            raise internal(f"failed to create typed patch object ({identity(body)}): {validation.told(found)}")
+            raise internal(f"failed to create typed patch object ({identity(body)}): {validation.as_text(found)}")
         author = Author(
             Manager(call.field_manager, APPLY, "", call.route.subresource),
             resource.api_version,
@@ -152,7 +152,7 @@ class Owners:
         try:
             return managers.encoded(updater.updated(managed, old, new, author))
         except ValueError:
-            # As the real server does where it cannot tell the owners: there are none.
+            # Like the real server if the owners are unknown: there are none.
             return []
 
 

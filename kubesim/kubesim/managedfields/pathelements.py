@@ -20,7 +20,7 @@ Path = tuple[Element, ...]
 """The way to a field from the root of an object; () is the object itself, which has no owner."""
 
 SELF = "."
-"""In FieldsV1: the thing itself, beside the things below it."""
+"""In FieldsV1: the value itself, in addition to the fields below it."""
 
 KINDS = "fkv"
 # Go's JSON escapes what HTML might misread, and so these stand in the text of keys and values.

@@ -65,7 +65,7 @@ class Conflicts(Exception):
         self.found = found
 
     def refusal(self) -> Refusal:
-        """The 409 that tells of them."""
+        """The 409 that lists them."""
         causes = [
             {"reason": "FieldManagerConflict", "message": f"conflict with {manager.words}", "field": shown(path)}
             for manager, path in self.found
@@ -116,7 +116,7 @@ def applied(
         raise Conflicts(conflicts)
     left = _less(others, change)
     if fields := said - UNOWNED:
-        # Applying what is there already tells of no time: nothing was written.
+        # Applying an unchanged configuration sets no time: nothing was written.
         time = (before.time if before is not None else "") if new == live else author.now
         left[author.manager] = Owned(fields, author.api_version, time)
     return new, left

@@ -23,7 +23,7 @@ def faults(value: Json, schema: Schema | None) -> list[str]:
     return list(_faults(value, schema, preserving=False))
 
 
-def told(found: list[str]) -> str:
+def as_text(found: list[str]) -> str:
     """Faults as one text."""
     return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {fault}" for fault in found)])
 

@@ -76,7 +76,7 @@ class Document:
 
 
 def _outline(resource: Resource) -> list[Any]:
-    """What of a resource a document tells."""
+    """Parts of a resource in a document."""
     schema = resource.schema.raw if resource.schema is not None else None
     names = [resource.group, resource.version, resource.plural, resource.kind, resource.namespaced]
     return [*names, resource.verbs, resource.subresources, schema]

@@ -112,7 +112,7 @@ class Shaper:
 
 
 class ShapedStream:
-    """A watch whose events are shaped as they are read."""
+    """A watch that converts its events as they are read."""
 
     def __init__(self, stream: EventStream, shaper: Shaper) -> None:
         self._stream = stream

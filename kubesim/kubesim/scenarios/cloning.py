@@ -33,7 +33,7 @@ class Cloner:
             yield self.one(model, name, node, metadata)
 
     def numbered(self, model: JsonObject, nodes: Sequence[str], **metadata: Json) -> Iterator[JsonObject]:
-        """The pods of a StatefulSet, whose model is its pod 0."""
+        """The pods of a StatefulSet; pod 0 is the model."""
         first: str = model["metadata"]["name"]
         for number, node in enumerate(nodes):
             name = f"{first.removesuffix('0')}{number}"

@@ -70,7 +70,7 @@ class DemoPlan(msgspec.Struct, frozen=True):
 
     @property
     def all_pods(self) -> int:
-        """How many pods there will be, with those of DaemonSets and the static ones on every node."""
+        """Number of pods, including DaemonSet pods and static pods of every node."""
         daemons = sum(1 for object_ in self.objects if object_["kind"] == "DaemonSet")
         return self.pods + len(self.nodes) * (daemons + len(self.static_pods))
 
@@ -93,7 +93,7 @@ def demo_options(*, speed: float = 1.0, seed: int = 1) -> ClusterOptions:
 
 def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> DemoPlan:
     """`pods` ordinary pods of about a dozen workloads, five of them (a StatefulSet among them)
-    budgeted, one slow to stop, one critical; beside them one pod of a DaemonSet and one static pod per node.
+    budgeted, one slow to stop, one critical; in addition one DaemonSet pod and one static pod per node.
     ValueError: nodes < 2 or pods < 1.
     """
     if nodes < 2 or pods < 1:

@@ -207,7 +207,7 @@ def claim_spec(size: str, storage_class: str, access_mode: str) -> JsonObject:
 
 
 def template(form: Pods, app: str, number: int) -> JsonObject:
-    """The pod template of a workload whose pods are labeled `app`."""
+    """The pod template of a workload with the label `app`."""
     container: JsonObject = {"name": "main", "image": form.image or f"registry.example/{app}:1"}
     if form.requests:
         container["resources"] = {"requests": quantities(form.requests)}

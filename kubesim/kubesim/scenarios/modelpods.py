@@ -32,7 +32,7 @@ Workload = tuple[str, str, str]
 
 class Models(msgspec.Struct, frozen=True):
     """What was grown: a Ready pod for each workload that wants one, the ReplicaSet of each Deployment, a mirror pod for
-    each static one by its name, and a node by what tells it from others (`kind_of`).
+    each static one by its name, and a node by its kind (`kind_of`).
     """
 
     nodes: dict[bytes, JsonObject]
@@ -132,5 +132,5 @@ def _single(workload: JsonObject) -> JsonObject:
 
 
 def kind_of(spec: NodeSpec) -> bytes:
-    """What tells nodes apart for a pod: everything but their names and their room."""
+    """Properties of a node that matter for a pod: all except its name and its free capacity."""
     return orjson.dumps((spec.zone, spec.instance_type, spec.own_labels, spec.taints), option=orjson.OPT_SORT_KEYS)

@@ -29,7 +29,7 @@ async def create(cluster: EmbeddedCluster, manifest: JsonObject) -> JsonObject:
 
 
 async def _served_soon(cluster: EmbeddedCluster, kind: str, api_version: str) -> Resource:
-    """Like `served`; a kind whose definition is there is waited for a moment, as it is not served at once."""
+    """Like `served`, but wait a moment for a kind with a definition: it is not served immediately."""
     for _ in range(round(PATIENCE / LOOK_AGAIN)):
         definitions = cluster.server.store.table("customresourcedefinitions.apiextensions.k8s.io")
         is_served = any(resource.kind == kind for resource in cluster.server.registry)

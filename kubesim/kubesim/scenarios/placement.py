@@ -28,7 +28,7 @@ def when_well(node: JsonObject) -> JsonObject:
 
 
 class _Circle:
-    """The names of nodes that take the same pods, and whose turn it is."""
+    """Names of nodes that take the same pods, and the node for the next pod."""
 
     def __init__(self, nodes: list[str]) -> None:
         self.nodes = nodes
@@ -59,7 +59,7 @@ class Placement:
         return names
 
     def check(self, workload: JsonObject) -> None:
-        """Raises ScenarioError for pods that no node takes (but those of DaemonSets, which then want none)."""
+        """Raises ScenarioError for pods that no node takes (except pods of DaemonSets, which then want none)."""
         if workload["kind"] != "DaemonSet" and not self._circle(template_of(workload)["spec"]).nodes:
             raise _homeless(workload, "no node takes them")
 

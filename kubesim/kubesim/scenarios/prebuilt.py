@@ -23,7 +23,7 @@ from kubesim.server.api import JsonObject
 
 
 class Sorted(msgspec.Struct, frozen=True):
-    """The objects of a plan: pods may refer to `needed`; those of `workloads` are stamped; `later` is what grows once
+    """The objects of a plan: pods may refer to `needed`; pods of `workloads` are stamped; `later` is what grows once
     the cluster runs: budgets, which count pods, and whatever has volumes or comes to an end.
     """
 
@@ -33,7 +33,7 @@ class Sorted(msgspec.Struct, frozen=True):
 
 
 def sort(objects: Iterable[JsonObject]) -> Sorted:
-    """Tell apart what can be stamped."""
+    """Separate what can be stamped."""
     found = Sorted([], [], [])
     for object_ in objects:
         if is_clonable(object_):
@@ -53,7 +53,7 @@ def sort(objects: Iterable[JsonObject]) -> Sorted:
 
 
 def is_clonable(object_: JsonObject) -> bool:
-    """Is it a workload whose pods are alike and stay?"""
+    """Whether the pods of the workload are alike and stay."""
     spec = object_.get("spec") or {}
     match object_["kind"]:
         case "Deployment" | "DaemonSet":

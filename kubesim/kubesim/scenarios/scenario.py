@@ -108,7 +108,7 @@ class Replicated(Pods, frozen=True, kw_only=True):
 
 
 class Stateful(Replicated, frozen=True, kw_only=True):
-    """A StatefulSet. `volume`: the size of the claim that each pod gets, "" for none. `parallel`: all pods at once."""
+    """A StatefulSet. `volume`: the size of the claim that each pod gets, "" for none. `parallel`: all pods together."""
 
     volume: str = ""
     storage_class: str = "standard"
@@ -123,7 +123,7 @@ class Batch(Pods, frozen=True, kw_only=True):
 
 
 class Static(Base, frozen=True, kw_only=True):
-    """A static pod on every node whose name fits `nodes`."""
+    """A static pod on every node with a name that fits `nodes`."""
 
     name: Name
     nodes: Pattern = "*"
@@ -202,7 +202,7 @@ class Demo(Base, frozen=True, kw_only=True):
 
 
 class Target(Base, frozen=True, kw_only=True):
-    """Objects of a kind: those whose name fits, with these labels; `count` of them by chance (none: all of them)."""
+    """Objects of a kind with a fitting name and these labels; `count` of them by chance (none: all of them)."""
 
     kind: Name
     namespace: str = ""
@@ -219,7 +219,7 @@ class Patch(Target, frozen=True, kw_only=True):
 
 
 class Some(Base, frozen=True, kw_only=True):
-    """Nodes whose name fits, `count` of them by chance (none: all of them)."""
+    """Nodes with a fitting name, `count` of them by chance (none: all of them)."""
 
     names: Pattern = "*"
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None

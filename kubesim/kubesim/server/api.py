@@ -19,7 +19,7 @@ JsonObject = dict[str, Any]
 """A JSON object. Values read from the server are shared and must not be changed in place."""
 
 JSON_HEADERS: Final[Mapping[str, str]] = {"content-type": "application/json"}
-"""Of an answer whose body is a JSON value, or a stream of events."""
+"""Headers of an answer with a JSON value, or with a stream of events."""
 
 
 class Subject(NamedTuple):
@@ -94,7 +94,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handler(Protocol):
-    """Answers requests: the API server, and whatever is mounted beside it (the simulated cloud)."""
+    """Answers requests: the API server, and other handlers of the same server (the simulated cloud)."""
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request; failures of the request are answers, never exceptions."""

@@ -72,7 +72,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
 class Write(NamedTuple):
-    """A write that is about to happen, as admission webhooks are told. `options`: as the client gave them."""
+    """A write that is about to happen, as admission webhooks get it. `options`: as the client gave them."""
 
     call: Call
     operation: Operation

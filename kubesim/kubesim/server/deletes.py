@@ -28,7 +28,7 @@ COLLECTORS = {"orphan": "Orphan", "foregroundDeletion": "Foreground"}
 
 
 class Begun(NamedTuple):
-    """How far grace alone takes a deletion: `pending` if it was under way and nothing changes, else the object as it
+    """How far grace alone takes a deletion: `pending` if it is in progress and nothing changes, else the object as it
     would be stored and the seconds of grace left (None: the kind knows no grace, or it no longer counts)."""
 
     pending: bool
@@ -64,8 +64,8 @@ class Deleter:
         if not self._admission.concerns(call, "DELETE"):
             return self.remove(call.route, options)
         fate = self._fate(call.route.resource, self._found(call.route, options), options)
-        told = options.raw if fate.grace is None else {**options.raw, "gracePeriodSeconds": fate.grace}
-        return await self._asked(Write(call, "DELETE", options.dry_run, told), call.route, options)
+        sent = options.raw if fate.grace is None else {**options.raw, "gracePeriodSeconds": fate.grace}
+        return await self._asked(Write(call, "DELETE", options.dry_run, sent), call.route, options)
 
     def remove(self, route: Route, options: DeleteOptions) -> JsonObject:
         """Delete one object without admission; returns the body to answer with. Raises Refusal (404, 409)."""
@@ -147,7 +147,7 @@ class Deleter:
         route = call.route
         page: Page = await self._reader.page(route, call.query)
         asked = self._admission.concerns(call, "DELETE")
-        # Webhooks are told of a collection: they hear no name.
+        # Webhooks get the deletion of a collection without a name.
         write = Write(call, "DELETE", options.dry_run, options.raw)
         for object_ in page.objects:
             metadata = object_["metadata"]
@@ -268,5 +268,5 @@ def bumped(metadata: JsonObject) -> JsonObject:
 
 
 def waits_for_namespace(object_: JsonObject) -> bool:
-    """Whether it is a namespace that still has to be emptied."""
+    """Whether it is a namespace with remaining objects."""
     return object_["kind"] == "Namespace" and bool(object_.get("spec", {}).get("finalizers"))

@@ -1,6 +1,6 @@
 """JSON values as Go prints them in messages.
 
-A server in Go tells people what it found by `%v`, `%#v`, `%T` and `%q` of whatever JSON was decoded into.
+A server in Go prints what it found by `%v`, `%#v`, `%T` and `%q` of whatever JSON was decoded into.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Admission(Protocol):
     """Admission: called before something is written or deleted."""
 
     def concerns(self, call: Call, operation: Operation) -> bool:
-        """Whether admission may have to be asked. Must be fast: called for every write."""
+        """Whether admission may be needed. Must be fast: called for every write."""
         ...
 
     async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:

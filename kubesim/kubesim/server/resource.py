@@ -67,11 +67,11 @@ class Strategy:
     """Names may be whatever fits into a path (`system:node`), not only DNS subdomains."""
 
     untyped = False
-    """Objects are maps to the server (custom resources): bodies must say what they are, lists tell it of each item,
+    """Objects are maps to the server (custom resources): bodies must name their kind, lists name the kind of each item,
     finalizers may be unqualified."""
 
     empty: Mapping[str, Json] = {"spec": {}}
-    """The zero fields that a bookmark shows beside its metadata."""
+    """The zero fields that a bookmark shows in addition to its metadata."""
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         """Defaults of a new object; what clients may not set is dropped."""
@@ -95,7 +95,7 @@ class Strategy:
         return [*self.validate(new), *self.validate_update(new, old)]
 
     def ending(self, old: JsonObject, now: str) -> JsonObject | None:
-        """What the first DELETE makes of an object that never goes at once; None for all others, and afterwards."""
+        """Object after the first DELETE if objects of this kind are never deleted immediately; else None."""
         return None
 
     def normalise(self, new: JsonObject) -> JsonObject:
@@ -197,7 +197,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored_words(self) -> Kind:
-        """The names under which its validation speaks of it: those of what is stored (recording events)."""
+        """Names in messages of its validation: the names of the stored kind (recording events)."""
         return Kind(self.table.partition(".")[2], self.plural, self.kind)
 
     @property

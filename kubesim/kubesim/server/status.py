@@ -158,7 +158,7 @@ def already_exists(kind: Kind, name: str, *, being_deleted: bool) -> Refusal:
 
 
 STORED_AS = {"nodes": "minions", "services": "services/specs", "endpoints": "services/endpoints"}
-"""Plurals whose keys in etcd are older than they."""
+"""Plurals with older names in the keys of etcd."""
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -170,7 +170,7 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
 
 
 def overtaken(kind: Kind, namespace: str, name: str, fault: str) -> Refusal:
-    """409 of a write whose precondition held when it began and no longer does: the words are the storage's."""
+    """409 of a write: its precondition held at the beginning and no longer does; in the words of the storage."""
     group = f"{kind.group}/" if "." in kind.group and not kind.group.endswith(".k8s.io") else ""
     key = "/".join(filter(None, (f"/registry/{group}{STORED_AS.get(kind.resource, kind.plural)}", namespace, name)))
     why = f"Precondition failed: {fault}"

@@ -140,7 +140,7 @@ class Table:
 
     @property
     def oldest(self) -> int:
-        """The oldest revision of which the log can still tell."""
+        """The oldest revision in the log."""
         return self._forgotten
 
     @property
@@ -251,8 +251,8 @@ class Store:
     def put(
         self, table: Table, object_: JsonObject, previous: JsonObject | None, by: Signature | None = None
     ) -> JsonObject:
-        """Store an object in place of `previous` (None: it is new) and return it with its version. `by`: whose write
-        it is, if it is a client's and not the server's own."""
+        """Store an object in place of `previous` (None: it is new) and return it with its version. `by`: the client
+        that writes; None: the server."""
         self.revision += 1
         stored = at_version(object_, self.revision)
         table.record(Change(self.revision, "MODIFIED" if previous else "ADDED", stored, previous, by))

@@ -30,7 +30,7 @@ class Layout(Protocol):
 
     @property
     def merge_key(self) -> str:
-        """The field that tells the items of a list apart, or ""."""
+        """Field that identifies the items of a list, or ""."""
         ...
 
     @property
@@ -88,7 +88,7 @@ def _merged(old: Json, value: Json, layout: Layout | None) -> Json:
     if not isinstance(value, list) or layout is None or "merge" not in strategies:
         return value
     if not isinstance(old, list) and any(_identity(item, layout.merge_key) is None for item in value):
-        return value  # what is new need not be told apart
+        return value  # items of a new list need no identity
     before = old or []
     if layout.merge_key:
         return _by_key(before, value, layout, layout.merge_key)

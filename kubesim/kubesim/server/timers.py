@@ -1,7 +1,7 @@
 """Timers of the server: a definition becomes served, an event expires.
 
 Due work runs before each request, and when a sleeping watch wakes for it. That needs no task and happens at exact
-instants; clients cannot tell the difference.
+instants; clients see no difference.
 """
 
 from __future__ import annotations

@@ -231,5 +231,5 @@ def empty_list(kind: str, api_version: str) -> str:
 
 
 def too_old(revision: int, error: TooOldError) -> JsonObject:
-    """The Status that ends a watch whose version lies before all that is remembered."""
+    """The Status that ends a watch that begins at a version older than the log."""
     return expired(f"too old resource version: {revision} ({error})").body()

@@ -27,7 +27,7 @@ _LIMITS: Final = {
 
 
 class _Made(type):
-    """A made-up type whose values are plain JSON: msgspec lets a reader take them in and writes them as they are."""
+    """Pseudo-type of plain JSON values: msgspec reads and writes them unchanged."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return True

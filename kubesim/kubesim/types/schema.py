@@ -43,8 +43,8 @@ class Schema:
         self.reference: Final[str] = _reference(raw)
         """The `$ref` that this node came by, or ""."""
         self.raw: Final[Node] = _resolved(raw, self.reference, resolve)
-        """The node itself; a reference is replaced by its target, which what stands beside it (defaults, list types)
-        overrides."""
+        """The node itself; a reference is replaced by its target. Siblings of the reference (defaults, list types)
+        override fields of the target."""
 
     @cached_property
     def type(self) -> str:
@@ -107,7 +107,7 @@ class Schema:
 
     @cached_property
     def list_keys(self) -> tuple[str, ...]:
-        """The fields that tell the items of a list of type `map` apart."""
+        """Fields that identify the items of a list of type `map`."""
         if "x-kubernetes-list-type" in self.raw:
             return tuple(self.raw.get("x-kubernetes-list-map-keys") or ())
         return (self.merge_key,) if self.list_type == "map" else ()
@@ -157,7 +157,7 @@ class Schema:
 
 
 def _reference(raw: Node) -> str:
-    """The `$ref` of a node: OpenAPI v3 wraps it into an `allOf` where something stands beside it."""
+    """The `$ref` of a node: OpenAPI v3 wraps it into an `allOf` if the reference has siblings."""
     if "$ref" in raw:
         return str(raw["$ref"])
     parts = raw.get("allOf")
@@ -169,6 +169,6 @@ def _resolved(raw: Node, reference: str, resolve: Resolve | None) -> Node:
         return raw
     if resolve is None:
         raise KeyError(reference)
-    beside = {key: value for key, value in raw.items() if key not in ("$ref", "allOf")}
+    siblings = {key: value for key, value in raw.items() if key not in ("$ref", "allOf")}
     target = resolve(reference)
-    return {**target, **beside} if beside else target
+    return {**target, **siblings} if siblings else target

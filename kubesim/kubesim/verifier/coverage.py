@@ -1,7 +1,7 @@
 """Coverage of the verifier: for how long it saw nothing.
 
 A resumed watch has missed nothing; a new list has, and only the outcome is known. This sits between a verifier and its
-API server and tells the two apart.
+API server and separates the two.
 """
 
 from __future__ import annotations

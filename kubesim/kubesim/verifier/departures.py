@@ -24,7 +24,7 @@ from kubesim.controllers.objects import (
 from kubesim.server.api import JsonObject
 
 NOT_REPLACED = ("DaemonSet", "Node")
-"""Controllers whose pods belong to their node and return nowhere else."""
+"""Controllers of pods that belong to their node and return nowhere else."""
 
 
 class PodState(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class Moves:
 
     def __init__(self) -> None:
         self.touched_twice: list[str] = []
-        """Pods whose grace period was changed after their deletion had begun, once per change."""
+        """Pods with a grace period that changed after their deletion began, once per change."""
         self._left: dict[str, tuple[PodState, float]] = {}
         self._heirs: dict[str, str] = {}  # uid of the one that left to the uid of the one that came
         self._born: dict[str, tuple[PodState, float]] = {}  # heirs, as they are or were last seen

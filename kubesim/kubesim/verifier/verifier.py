@@ -38,7 +38,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What the verifier found. `touched_twice`: pods whose grace was changed after their deletion began."""
+    """Findings of the verifier. `touched_twice`: pods with a grace period that changed after their deletion began."""
 
     violations: tuple[Violation, ...]
     budgets: tuple[BudgetRecord, ...]
@@ -171,7 +171,7 @@ class Verifier:
                 self._violations.append(violation)
 
     def _size_of(self, workload: str) -> int:
-        """Pods that a workload should have: those of the baseline; of a younger one, those that live now."""
+        """Pods that a workload should have: the pods of the baseline; of a younger workload, the current pods."""
         if self._sizes is not None and workload in self._sizes:
             return self._sizes[workload]
         return sum(pod.workload == workload and pod.is_alive for pod in self._pods.values())
