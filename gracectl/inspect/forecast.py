@@ -353,10 +353,9 @@ def unmanaged_warning(
 
 def _unfinalized(node: Node) -> PlanWarning | None:
     """Why its owner would not drain this node."""
-    if names.FINALIZER in node.finalizers:
+    if names.FINALIZER in node.finalizers or node.deletion_timestamp is not None:
         return None
-    state = "deleted now, it would disappear" if node.deletion_timestamp is None else "it disappears"
-    message = f"finalizer {names.FINALIZER} missing: {state} without a drain by Karpenter"
+    message = f"finalizer {names.FINALIZER} missing: deleted now, it would disappear without a drain by Karpenter"
     return PlanWarning(WarningKind.FINALIZER_MISSING, message, remedy=remedy(WarningKind.OWNER_WAITS))
 
 

@@ -25,13 +25,13 @@ from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.other_drains import KarpenterDrain, OtherDrain, autoscaler_drain, karpenter_drain
 from gracectl.policy.owners import DrainOwner, Ownership
 from gracectl.policy.plan import Plan
-from gracectl.policy.remedies import NODE_HOLD, remedy
+from gracectl.policy.remedies import NODE_HOLD, attachment_remedy, remedy
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.volumes import listed_attachments
 from gracectl.policy.warnings import PlanWarning, WarningKind
 
-BEGINS_WITHIN_SECONDS: Final = 15.0
-"""Time within which a running Karpenter has put its taint on a deleted node: its Lease has 15 s."""
+BEGINS_WITHIN_SECONDS: Final = 5.0
+"""Time within which a Karpenter that leads has put its taint on a deleted node."""
 
 
 def is_drained_by_other(cluster: ClusterCache, node: Node) -> bool:
@@ -134,8 +134,16 @@ def step_of_other(cluster: ClusterCache, node: Node, decision: Plan | None) -> t
     return "instance", "the end of its instance"
 
 
-def warnings_of_other(cluster: ClusterCache, node: Node, now: float) -> Iterator[PlanWarning]:
-    """Warnings about a node that another owner drains."""
+def warnings_of_other(
+    cluster: ClusterCache, node: Node, now: float, decision: Plan | None = None
+) -> Iterator[PlanWarning]:
+    """Warnings about a node that another owner drains. `decision`: the plan of its drain, if that has begun."""
+    step, _ = step_of_other(cluster, node, decision)
+    if decision is not None and decision.attached and not decision.left and step in ("drain", "volumes"):
+        message = f"Karpenter waits for volumes to detach: {listed_attachments(decision.attached)}"
+        attachments = tuple(each.name for each in decision.attached)
+        helps = attachment_remedy(decision.attached, node)
+        yield PlanWarning(WarningKind.VOLUMES_STILL_ATTACHED, message, attachments, helps)
     claims = cluster.claims_of(node)
     claim = only_claim(claims)
     if (text := _unreadable(claim)) is not None and claim is not None:

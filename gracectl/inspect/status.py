@@ -350,7 +350,7 @@ def _status_of_other(
         waits_for=waits_for,
         deadline=deadline_if_requested(cluster, settings, node, now),
         deadline_origin=origin_if_requested(cluster, settings, node, now),
-        warnings=by_importance([*shutdown_warnings(node), *warnings_of_other(cluster, node, now)]),
+        warnings=by_importance([*shutdown_warnings(node), *warnings_of_other(cluster, node, now, decision)]),
         owner=owner,
         is_assisted=other is not None and other.is_assisted,
     )

@@ -195,7 +195,7 @@ class _Process:
         while (object_ := view.get(*key)) is not None:
             try:
                 seconds = await step(object_)
-            except (Refused, Disconnected):
+            except (Refused, Disconnected, ValueError):
                 seconds, pause = pause, min(2 * pause, LONGEST_BACKOFF)
             else:
                 pause = FIRST_BACKOFF
@@ -286,11 +286,11 @@ class _Process:
         if not is_ready(node) and await self._has_ended(node["spec"].get("providerID", "")):
             await self._set_finalizers(self.nodes, path, node, add=False)
             return None
-        node = await self._tainted(node, path)
         at = None if claim is None else annotations_of(claim).get(DEADLINE)
-        deadline = None if at is None else parse_time(at)
         if at is not None:
             await self._say("Node", node, "TerminationGracePeriodExpiring", f"All pods will be deleted by {at}")
+        deadline = None if at is None else parse_time(at)  # ValueError: it is tried again, and nothing begins
+        node = await self._tainted(node, path)
         if (seconds := await self._drain(node, claim, deadline)) is not None:
             return seconds
         if not await self._are_volumes_detached(node, claim, deadline):

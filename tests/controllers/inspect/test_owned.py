@@ -127,7 +127,7 @@ async def test_a_karpenter_that_does_not_begin_is_named_after_its_lease_has_run_
         await stage.call("PATCH", lease, stolen, "application/merge-patch+json")
         karpenter.kill()
         await stage.delete_node("k1")
-        await stage.clock.sleep(14)
+        await stage.clock.sleep(4)
         status = await status_of(stage, "k1")
         assert (status.step, status.waits_for) == ("cordon", "its taint is missing")
         assert not warned(status, WarningKind.OWNER_WAITS)
