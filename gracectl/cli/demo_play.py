@@ -111,7 +111,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
         ):
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()
-            stage = _Stage(view, there, settings)
+            stage = Stage(view, there, settings)
             # The verifier has its own clock, which the controller does not adjust.
             play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), stage)
             if not order.ui:
@@ -131,7 +131,7 @@ async def _until_opened(board: ServedBoard, view: View) -> float:
     return anyio.current_time() - began
 
 
-class _Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True):
     """Display of the nodes, as in `status -w`."""
 
     view: View
@@ -154,7 +154,7 @@ class _Stage(msgspec.Struct, frozen=True):
 class _Play:
     """One run of the demo."""
 
-    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, stage: _Stage) -> None:
+    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, stage: Stage) -> None:
         self._order = order
         self._controller = controller
         self._api = api

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from kubesim_support.patience import PATIENCE
@@ -30,6 +31,7 @@ from gracectl.cli.demo_report import (
     summary,
 )
 from gracectl.cli.demo_report import Result as DemoResult
+from gracectl.cli.demo_single import SingleResult, WorkloadResult, judged_single, summary_single
 from gracectl.cli.report import to_json
 from gracectl.cli.root import root
 from gracectl.cloud.provider import InstanceState
@@ -218,3 +220,59 @@ def _printed(renderable: Any, width: int) -> str:
     stream = io.StringIO()
     Console(file=stream, width=width).print(renderable)
     return stream.getvalue()
+
+
+# -- single replicas ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_time
+def test_requests_to_a_pod_that_is_replaced_first_do_not_fail() -> None:
+    arguments = ("demo", "--scenario", "single", "--speed", "4", "-o", "json")
+    result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    report = json.loads(result.stdout)
+    assert list(report) == ["seconds", "seed", "speed", "ok", "workloads", "failures"]
+    first, plain = report["workloads"]
+    assert (first["name"], first["replacedFirst"], plain["replacedFirst"]) == ("web-first", True, False)
+    assert (first["failed"], first["secondsDown"]) == (0, 0.0)
+    assert first["requests"] > 0
+    assert first["generations"][0] == first["generations"][1]
+    assert plain["failed"] > 0
+    assert plain["secondsDown"] > 0
+
+
+FIRST = WorkloadResult("web-first", replaced_first=True, requests=9, failed=0, seconds_down=0.0, generations=(1, 1))
+PLAIN = WorkloadResult("web-plain", replaced_first=False, requests=9, failed=4, seconds_down=2.5, generations=(1, 1))
+SINGLE = SingleResult(seconds=8.0, seed=1, speed=1.0, ok=False, workloads=(FIRST, PLAIN))
+
+
+def test_what_a_single_replica_loses_is_shown() -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(summary_single(judged_single(SINGLE)))
+    assert isinstance(console.file, io.StringIO)
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
+        "DEPLOYMENT  HOW ITS POD LEFT  REQUESTS  FAILED  NO READY ENDPOINT",
+        "web-first   replaced first           9       0              0.0 s",
+        "web-plain   plain eviction           9       4              2.5 s",
+        "",
+        "Replaced first, web-first answered all 9 requests; its Deployment is unchanged.",
+        "Plainly evicted, web-plain failed 4 of 9.",
+    ]
+
+
+def test_a_pod_that_was_down_although_it_was_replaced_first_is_a_failure() -> None:
+    bad = msgspec.structs.replace(FIRST, failed=2, seconds_down=0.25, generations=(1, 2))
+    result = judged_single(msgspec.structs.replace(SINGLE, workloads=(bad, PLAIN)), "not finished after 120 s")
+    assert not result.ok
+    assert result.failures == (
+        "not finished after 120 s",
+        "deployment shop/web-first has changed",
+        "2 of 9 requests to web-first failed",
+        "web-first had no Ready endpoint for 0.25 s",
+    )
+
+
+def test_the_page_is_not_offered_with_single_replicas() -> None:
+    result = CliRunner().invoke(root, ["demo", "--scenario", "single", "--ui"])
+    assert result.exit_code == 2
+    assert "--ui or --scenario single, not both" in result.stderr
