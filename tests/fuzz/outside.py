@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import tempfile
 import unicodedata
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from io import BytesIO
@@ -21,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from fuzz.material import json_bytes, mostly_whole, texts
 from fuzz.samples import META, NODE
-from fuzz.target import POLICY_SHARE, Target
+from fuzz.target import POLICY_SHARE, Target, refusal_of
 from gracectl.agent.inhibit_delay import FILE, DropIn
 from gracectl.app.dry_run import InvalidPatch, apply_patch, changed_fields, merge_patch
 from gracectl.cli.ui.events import decode_event as decode_board_event
@@ -61,15 +60,6 @@ from gracectl.telemetry.collector import LONGEST_RESPONSE, BoundedAdapter, Overs
 
 SETTINGS: Final = PolicySettings()
 LONGEST_MESSAGE: Final = 2_000
-
-
-def refusal_of(call: Callable[[], object], refusal: type[Exception]) -> str:
-    """What the documented exception says; empty without one."""
-    try:
-        call()
-    except refusal as error:
-        return str(error)
-    return ""
 
 
 # -- providers ---------------------------------------------------------------------------------------------------------

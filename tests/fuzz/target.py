@@ -77,3 +77,12 @@ class Target(msgspec.Struct, frozen=True):
 
     def _read(self, body: bytes) -> bytes | str:
         return body.decode(*SPELLING) if self.is_text else body
+
+
+def refusal_of(call: Callable[[], object], refusal: type[Exception]) -> str:
+    """What the documented exception says; empty without one."""
+    try:
+        call()
+    except refusal as error:
+        return str(error)
+    return ""

@@ -41,7 +41,7 @@ from fuzz.samples import (
     VOLUME_CLAIM,
     WORKLOAD,
 )
-from fuzz.target import POLICY_SHARE, Target
+from fuzz.target import POLICY_SHARE, Target, refusal_of
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeFinalizerInjector
@@ -308,7 +308,7 @@ def _plugin(body: bytes) -> None:
 
 def _provider(body: bytes) -> None:
     display_text(body)
-    refused = _refusal_of(lambda: decode_response(body), ValueError)
+    refused = refusal_of(lambda: decode_response(body), ValueError)
     assert len(refused) < 2_000
 
 
@@ -320,18 +320,9 @@ def _file(read: Callable[[Path], object], refusal: type[Exception]) -> Callable[
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file.yaml")
             path.write_bytes(body)
-            assert len(_refusal_of(lambda: read(path), refusal)) < 10_000 + 10 * len(body)
+            assert len(refusal_of(lambda: read(path), refusal)) < 10_000 + 10 * len(body)
 
     return run
-
-
-def _refusal_of(call: Callable[[], object], refusal: type[Exception]) -> str:
-    """What the documented exception says; empty without one."""
-    try:
-        call()
-    except refusal as error:
-        return str(error)
-    return ""
 
 
 SETTINGS_FILE: Final = {
@@ -360,9 +351,15 @@ def _context(path: Path) -> object:
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-def _refuses(parse: Callable[[str], object], refusal: type[Exception] = ValueError) -> Callable[[str], None]:
+def _refuses(
+    parse: Callable[[str], object], refusal: type[Exception] = ValueError, words: str = ""
+) -> Callable[[str], None]:
+    """A target of a parser of texts: it parses them, or says in `words` of ours, and not at length, why not."""
+
     def run(text: str) -> None:
-        assert len(_refusal_of(lambda: parse(text), refusal)) < 1_000 + 10 * len(text)
+        refused = refusal_of(lambda: parse(text), refusal)
+        assert len(refused) < 1_000 + 10 * len(text)
+        assert words in refused or not refused
 
     return run
 
@@ -378,8 +375,14 @@ def _interruption(text: str) -> None:
 
 def _duration(text: str) -> None:
     nanoseconds = parse_duration(text)
+    assert -(1 << 63) <= nanoseconds < 1 << 63
     assert parse_duration(format_duration(nanoseconds)) == nanoseconds
     parse_seconds(text)
+
+
+def _query(text: str) -> None:
+    for requirement in parse_selector(text).requirements:
+        requirement.validate()
 
 
 def _timestamp(text: str) -> None:
@@ -485,15 +488,25 @@ TARGETS: Final = (
     Target("provider-answers", json_bytes({"state": "gone", "message": "m", "remedy": "r"}), _provider),
     Target("settings-files", yaml_bytes(SETTINGS_FILE), _file(load_settings, ConfigError), 100, 8),
     Target("kubeconfigs", yaml_bytes(KUBECONFIG), _file(_context, CredentialsError), 100, 8),
-    Target("durations", texts(*DURATIONS, alphabet="0123456789.hmsnuµ+-"), _refuses(_duration), is_text=True),
+    Target(
+        "durations",
+        texts(*DURATIONS, alphabet="0123456789.hmsnuµ+-"),
+        _refuses(_duration, words="is no duration"),
+        is_text=True,
+    ),
     Target("grace-periods", texts(*DURATIONS, alphabet="0123456789hms"), _refuses(parse_grace_period), is_text=True),
-    Target("timestamps", texts(*TIMES, alphabet="0123456789-+:.TZ"), _refuses(_timestamp), is_text=True),
+    Target(
+        "timestamps",
+        texts(*TIMES, alphabet="0123456789-+:.TZ"),
+        _refuses(_timestamp, words="is no RFC 3339 time"),
+        is_text=True,
+    ),
     Target("protections", texts(*DURATIONS, "true", alphabet="0123456789hms"), _protection, POLICY_SHARE, is_text=True),
     Target("int-or-percent", texts(*PERCENTAGES, alphabet="0123456789%+-"), _refuses(_scaled), is_text=True),
     Target(
         "selector-texts",
         texts(*QUERIES, alphabet="ab,=!()<> in"),
-        _refuses(parse_selector, SelectorError),
+        _refuses(_query, SelectorError),
         is_text=True,
     ),
     Target(

@@ -19,6 +19,16 @@ import anyio
 import anyio.abc
 from kubesim_support.patience import PATIENCE
 
+
+def run_program(program: str) -> str:
+    """What a Python program prints in a process of its own. Fails as it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 # A terminal for the commands of a page: what is exported stays, what stays runs on until the end.
 
 ROOT = Path(__file__).parents[2]

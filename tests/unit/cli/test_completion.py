@@ -14,6 +14,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from kubesim_support.patience import PATIENCE
 from support.servers import mute
+from support.shell import run_program
 
 from gracectl.cli import completion
 from gracectl.cli.commands import COMMANDS
@@ -58,7 +59,7 @@ def test_commands_complete_without_being_imported() -> None:
         "ShellComplete(root, {}, 'gracectl', '').get_completions([], '')\n"
         "assert 'aiohttp' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=True)
+    run_program(program)
 
 
 def test_nodes_complete_each_once_and_from_the_cluster_that_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import gc
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubesim_support.patience import PATIENCE
+from support.shell import run_program
 
 from gracectl import __version__
 from gracectl.cli import main
@@ -64,10 +63,7 @@ def test_help_loads_no_command_and_no_client() -> None:
         "loaded = sorted({'aiohttp', 'rich', 'yaml', 'msgspec', 'gracectl.kube'} & set(sys.modules))\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(program)
 
 
 def test_imports_are_frozen_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,10 +94,7 @@ def test_a_controller_carries_nothing_that_only_others_need() -> None:
         "loaded &= set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(program)
 
 
 def test_no_command_for_a_cluster_carries_the_embedded_one() -> None:
@@ -113,10 +106,7 @@ def test_no_command_for_a_cluster_carries_the_embedded_one() -> None:
         f"import sys, gracectl.inspect.watcher, {', '.join(f'gracectl.cli.{name}' for name in modules)}\n"
         "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(program)
 
 
 def test_help_is_a_command_too() -> None:
@@ -165,7 +155,4 @@ def test_without_any_extra_all_other_commands_are_there() -> None:
         "for name in set(COMMANDS) - set(EXTRAS):\n"
         "    root.main([name, '--help'], standalone_mode=False)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(program)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 from kubesim.cli import Choice
 from kubesim.scenarios.options import options_of
-from kubesim_support.patience import PATIENCE
+from support.shell import run_program
 
 import gracectl
 from gracectl.cli.crds import shipped_definitions
@@ -55,11 +53,7 @@ def test_printing_them_loads_no_embedded_cluster() -> None:
         "loaded = sorted(name for name in sys.modules if name.startswith(('kubesim', 'gracectl.kube')))\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "kind: CustomResourceDefinition" in done.stdout
+    assert "kind: CustomResourceDefinition" in run_program(program)
 
 
 def test_help_says_what_to_do_with_them() -> None:

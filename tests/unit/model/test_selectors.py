@@ -135,16 +135,6 @@ def test_a_query_reads_as_it_was_meant(query_and_text: tuple[LabelQuery, str], l
     assert parse_selector(text).matches(labels) is all(naively(part, labels) for part in query.requirements)
 
 
-@given(st.text(alphabet="ab1/.-_ =!(),<>\t") | st.text())
-def test_any_text_is_a_query_or_a_selector_error(text: str) -> None:
-    try:
-        query = parse_selector(text)
-    except SelectorError:
-        return
-    for requirement in query.requirements:
-        requirement.validate()
-
-
 @given(LABELS)
 def test_null_selects_nothing_and_empty_selects_everything(labels: dict[str, str]) -> None:
     assert not selects(None, labels)

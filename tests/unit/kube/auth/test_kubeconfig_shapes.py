@@ -86,9 +86,3 @@ def test_any_cluster_and_user(cluster: Any, user: Any) -> None:
         "users": [{"name": "one", "user": user}],
     }  # fmt: skip
     judged(yaml.safe_dump(config))
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.text(alphabet="abc:[]{}-!&*#|>' 0159_\"\n\t\0\\", max_size=40))
-def test_any_text(text: str) -> None:
-    judged(text)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from kubesim_support.patience import PATIENCE
+from support.shell import run_program
 
 pytestmark = pytest.mark.real_time
 
 LIBRARY = "gracectl.kube.auth.library"
 
 
-def run(program: str) -> None:
-    """Run a program in a process of its own. Fails as it fails."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["version"], ["completion", "bash"], ["config"], ["crds"], ["status", "--help"]], ids=str
 )
 def test_a_command_without_a_cluster_does_not_import_it(arguments: list[str]) -> None:
-    run(
+    run_program(
         "import sys\n"
         "from gracectl.cli.root import root\n"
         f"root.main({arguments}, standalone_mode=False)\n"
@@ -38,7 +28,7 @@ def test_a_command_without_a_cluster_does_not_import_it(arguments: list[str]) ->
 def test_a_pod_does_not_import_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     (tmp_path / "ca.crt").write_bytes((Path(__file__).parents[1] / "certificates" / "ca.pem").read_bytes())
-    run(
+    run_program(
         "import anyio, pathlib, sys\n"
         "import gracectl.kube.connection, gracectl.app.controller\n"
         "from gracectl.kube.auth.lookup import load\n"
@@ -53,7 +43,7 @@ def test_a_pod_does_not_import_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["gracectl.kube.auth.library", "kubernetes_asyncio"])
 def test_its_models_are_not_imported_and_others_still_get_the_whole_package(first: str) -> None:
-    run(
+    run_program(
         f"import {first}\n"
         "import sys\n"
         "before = set(sys.modules)\n"
@@ -68,7 +58,7 @@ def test_its_models_are_not_imported_and_others_still_get_the_whole_package(firs
 
 
 def test_the_reader_does_without_the_models() -> None:
-    run(
+    run_program(
         "import sys\n"
         "import gracectl.kube.auth.library as library\n"
         "assert 'kubernetes_asyncio' not in sys.modules\n"
