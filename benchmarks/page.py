@@ -42,7 +42,7 @@ BUDGETS = (
 )
 """The design's table: what it says, and which figure of which scenario tells."""
 
-OURS_ONLY = {"restart"}
+OURS_ONLY = {"restart", "single"}
 """Scenarios without peers: their figures say all of it."""
 
 Measured = Mapping[str, Mapping[str, Outcome]]

@@ -29,7 +29,7 @@ from benchmarks.ground.ground import Ground, KarpenterFiles, Pace, opened
 from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, board, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
-from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
+from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, single, storm, tracing
 from benchmarks.trial import ROUNDS
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors
 
@@ -43,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "deadlines": deadlines.run,
     "scale": scale.run,
     "restart": restart.run,
+    "single": single.run,
     "faults": faults.run,
     "tracing": tracing.run,
 }
@@ -126,7 +127,7 @@ class Cluster(msgspec.Struct, frozen=True):
     type=click.IntRange(min=1),
     default=ROUNDS,
     show_default=True,
-    help="Rounds of pdb-chain and mixed, whose medians and quartiles are shown; to publish: 7.",
+    help="Rounds of pdb-chain, mixed and single, whose medians and quartiles are shown; to publish: 7.",
 )
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
@@ -143,6 +144,7 @@ def main(
     cluster.check(names)
     scenarios: dict[str, Scenario] = {**SCENARIOS, "scale": partial(scale.run, sizes=sizes)}
     scenarios |= {"pdb-chain": partial(pdb_chain.run, rounds=rounds), "mixed": partial(mixed.run, rounds=rounds)}
+    scenarios |= {"single": partial(single.run, rounds=rounds)}
     if sizes and "scale" not in names:
         raise click.UsageError("--nodes: the sizes of scale, which is not measured; name it, or leave the option out")
     if PROGRAM is None:

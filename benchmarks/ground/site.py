@@ -26,7 +26,7 @@ from gracectl.kube.http import HttpTransport
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verbatim
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.names import DO_NOT_DISRUPT
+from gracectl.model.names import DO_NOT_DISRUPT, REPLACE_FIRST
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import Clock, SystemClock
 
@@ -54,17 +54,20 @@ RAW_PODS: Resource[bytes] = Resource("", "v1", "pods", "Pod", verbatim)
 
 class App(msgspec.Struct, frozen=True):
     """A Deployment of so many replicas. `bound`: of its budget (`{"maxUnavailable": 1}`), None for none.
-    `promise`: for so many seconds from their creation its pods are protected from disruption."""
+    `promise`: for so many seconds from their creation its pods are protected from disruption. `asks`: its pods ask to
+    be replaced before their eviction."""
 
     name: str
     replicas: int
     bound: Mapping[str, int | str] | None = None
     promise: float | None = None
+    asks: bool = False
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """Of its pods."""
-        return {} if self.promise is None else {DO_NOT_DISRUPT: f"{self.promise:g}s"}
+        promise = {} if self.promise is None else {DO_NOT_DISRUPT: f"{self.promise:g}s"}
+        return {**promise, REPLACE_FIRST: "true"} if self.asks else promise
 
 
 class Site:
