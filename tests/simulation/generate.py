@@ -21,6 +21,7 @@ def a_plan(seed: int) -> Plan:
     elects = kind == "contested"
     nodes = worlds.some_nodes(chance, knows_claims=knows_claims)
     objects = worlds.some_objects(chance, nodes, knows_node_budgets=knows_claims)
+    objects = worlds.some_asking(random.Random(f"replacing/{seed}"), objects)
     return Plan(
         seed=seed,
         settings=worlds.some_settings(chance),

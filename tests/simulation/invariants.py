@@ -24,6 +24,7 @@ from simulation.machines import Finalizers, Instances, Unasked
 from simulation.observer import Observer
 from simulation.pods import Budgets, Deletions, Evictions
 from simulation.progress import TICK, Progress, Promptness, Visibility
+from simulation.replacements import Replacements
 from simulation.terms import Terms
 from simulation.traffic import Requests, Writers
 from simulation.voluntary import NodeBudgets, Pace
@@ -46,6 +47,7 @@ class Invariants:
             self._lateness,
             self._deletions,
             Evictions(seen, self.deadlines),
+            Replacements(seen),
             self._budgets,
             Finalizers(seen, self.deadlines),
             Instances(seen, self.deadlines),

@@ -67,7 +67,7 @@ class Deletions(Rule):
             self._judge(deed, facts)
         elif deed.is_by("patch", "pods/status"):
             self._judge_mark(deed, facts)
-        elif deed.request is not None and not deed.is_by("create", "pods/eviction"):
+        elif deed.request is not None and not deed.is_by("create", "pods/eviction") and not deed.is_by("patch", "pods"):
             self.violated(f"pod {facts.name} was changed by {deed.request.method}")
 
     def _judge_mark(self, deed: Deed, facts: PodFacts) -> None:

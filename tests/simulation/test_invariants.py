@@ -597,7 +597,7 @@ CRIMES: dict[Crime, str] = {
     cut_a_grace_that_ends_in_time: "early deletion: pod web: its grace was cut though it ended",
     delete_by_name: "early deletion: pod web: DELETE with grace 1 and uid ''",
     delete_at_once: "early deletion: pod web: DELETE with grace 0 and uid",
-    change_a_pod: "early deletion: pod web was changed by PATCH",
+    change_a_pod: "replacement: pod web was changed by PATCH",
     mark_before_its_time: r"early deletion: pod web was marked 12\.0* s before its deletion is due",
     mark_more_than_the_condition: "early deletion: pod web: its status was changed beyond DisruptionTarget",
     evict_protected: "eviction: pod web was evicted, and it is protected until",

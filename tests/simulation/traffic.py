@@ -14,6 +14,8 @@ UNFENCED: Final = ("events", "leases", "nodedisruptionbudgets", "selfsubjectacce
 """What every process writes, leader or not."""
 
 OTHER: Final = (10.0, 60.0)
+OF_WORKLOADS: Final = (40.0, 300.0)
+"""Reads in one namespace, about workloads of which pods are replaced: one with each change of their pods."""
 LIMITS: Final = {
     ("create", "pods/eviction"): (12.0, 60.0),  # and as often as a budget that allows nothing is tried: every minute
     ("delete", "pods"): (6.0, 60.0),
@@ -89,6 +91,8 @@ class Requests(Rule):
         operation = arrived.operation
         key = (arrived.sender, operation.verb, operation.resource, _target(arrived, request))
         most, hourly = self._limit(operation.verb, operation.resource)
+        if operation.verb in ("get", "list") and "/namespaces/shop/" in request.path:
+            most, hourly = OF_WORKLOADS
         level, since = self._levels.get(key, (0.0, now))
         level = max(level - (now - since) * hourly / 3600, 0.0) + 1
         self._levels[key] = level, now

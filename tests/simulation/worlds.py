@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from typing import Any
+from typing import Any, Final
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
@@ -19,6 +20,8 @@ VOLUME: JsonObject = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
+ASKING: Final = 0.25
+"""Share of the worlds with pods that are replaced before their eviction."""
 WAVES = [
     [{"priority": 0, "shutdownGracePeriodSeconds": 0}, {"priority": 1000, "shutdownGracePeriodSeconds": 0}],
     [{"priority": 0, "shutdownGracePeriodSeconds": 10}, {"priority": 1_000_000, "shutdownGracePeriodSeconds": 5}],
@@ -116,6 +119,22 @@ def some_objects(
         bound = chance.choice([{"maxUnavailable": 1}, {"minAvailable": 1}, {"maxUnavailable": 0}])
         found.append(a_node_budget_manifest("team-a", TEAM, **bound))
     return tuple(found)
+
+
+def some_asking(chance: random.Random, objects: tuple[JsonObject, ...]) -> tuple[JsonObject, ...]:
+    """In one world of four, pods of Deployments ask for a replacement before they are evicted, and some budgets allow
+    nothing without one."""
+    if chance.random() >= ASKING:
+        return objects
+    found = copy.deepcopy(objects)
+    deployments = {each["metadata"]["name"]: each for each in found if each["kind"] == "Deployment"}
+    for each in deployments.values():
+        each["spec"]["template"]["metadata"]["annotations"][names.REPLACE_FIRST] = "true"
+        each["spec"]["replicas"] = chance.choice([1, each["spec"]["replicas"]])
+    for each in found:
+        if each["kind"] == "PodDisruptionBudget" and each["metadata"]["name"] in deployments and chance.random() < 0.5:
+            each["spec"] = {"selector": each["spec"]["selector"], "maxUnavailable": 0}
+    return found
 
 
 def _workload(chance: random.Random, name: str) -> list[JsonObject]:

@@ -38,8 +38,8 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import run_workers
 
-READ_AGAIN_SECONDS: Final = 10.0
-"""Workloads are read again after this time. Their pods are watched by a controller, but not by a command."""
+READ_AGAIN_SECONDS: Final = 60.0
+"""Workloads are read again after this time, or when one of their pods changes. A command does not see all pods."""
 READ_BY_COMMAND_SECONDS: Final = 2.0
 CONFLICT_SECONDS: Final = 0.5
 """After a write that was not possible: the watch shows why, or the workload must be read again."""
@@ -148,17 +148,15 @@ async def give_back(context: StepContext, pod: Pod, reason: str, *, failed_at: f
 async def return_pod(client: KubeClient, pod: Pod, *, failed_at: float | None = None) -> Returned | None:
     """Return a released pod to its ReplicaSet, which then removes its replacement; None if there is nothing to do.
 
-    `failed_at`: see `return_patch`. Needs rights to get replicasets, and to list, patch and delete pods. Raises
+    `failed_at`: see `return_patch`. Needs rights to get replicasets, and to get, list, patch and delete pods. Raises
     ApiError: Conflict if the pod has changed since.
     """
-    release = release_of(pod)
-    if release is None or pod.deletion_timestamp is not None:
-        return None
     try:
-        replica_set = await client.get(REPLICA_SETS, (pod.namespace, release.replica_set))
-    except NotFound:
-        replica_set = None
-    try:
+        pod = await _current(client, pod)
+        release = release_of(pod)
+        if release is None or pod.deletion_timestamp is not None:
+            return None
+        replica_set = await _replica_set(client, pod.namespace, release.replica_set)
         if replica_set is None or replica_set.rollout.is_deleted or pod.phase in FINISHED:
             await client.delete(PODS, pod.key, uid=pod.uid)
             return Returned.DELETED
@@ -167,12 +165,26 @@ async def return_pod(client: KubeClient, pod: Pod, *, failed_at: float | None = 
         mine = [each for each in found if each.deletion_timestamp is None and _is_controlled(each, replica_set)]
         if mine and len(mine) >= replica_set.replicas:
             newest = max(mine, key=lambda each: (each.created, each.name))
-            await client.patch(PODS, newest.key, MergePatch(surplus_patch()), uid=newest.uid)
+            with suppress(NotFound):
+                await client.patch(PODS, newest.key, MergePatch(surplus_patch()), uid=newest.uid)
         patch = MergePatch(return_patch(release, failed_at=failed_at))
         await client.patch(PODS, pod.key, patch, uid=pod.uid, resource_version=pod.resource_version)
     except NotFound:
         return None
     return Returned.RETURNED
+
+
+async def _current(client: KubeClient, pod: Pod) -> Pod:
+    """The pod as the server has it: a cache may be late, and its replacement must not be marked for nothing."""
+    current = await client.get(PODS, pod.key)
+    return current if current.uid == pod.uid else msgspec.structs.replace(pod, annotations={})
+
+
+async def _replica_set(client: KubeClient, namespace: str, name: str) -> Workload | None:
+    try:
+        return await client.get(REPLICA_SETS, (namespace, name))
+    except NotFound:
+        return None
 
 
 def _is_controlled(pod: Pod, replica_set: Workload) -> bool:

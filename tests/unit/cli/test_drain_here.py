@@ -7,6 +7,7 @@ import math
 import anyio
 import pytest
 from support.clients import Laptop, a_client, mortal, named
+from support.replacing import endpoints, is_released, pods_of, the_pod, web
 from support.stage import (
     NAMESPACE,
     STOPS_AFTER_5,
@@ -35,6 +36,7 @@ from support.stories import (
 
 from gracectl.app.drainer import Manner
 from gracectl.controllers.termination.maintenance import request_patch
+from gracectl.controllers.termination.replacing import return_pods_of
 from gracectl.inspect.status import NodePhase, node_statuses
 from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
@@ -298,3 +300,51 @@ async def test_with_deletions_no_budget_is_read_and_none_waited_for() -> None:
         assert stage.evictions == []
         assert [round(each.instant - start, 3) for each in stage.transport.of("delete", "pods")] == [0.0]
         assert stage.transport.of("list", "poddisruptionbudgets") == []
+
+
+# -- pods that are replaced first --------------------------------------------------------------------------------------
+
+
+async def a_single(stage: Stage, ready: float = 3.0) -> str:
+    """A pod on n1 that its budget blocks and that asks for a replacement, and n2; returns its name."""
+    await stage.create(web(ready=ready), a_budget_manifest("web", minAvailable=1))
+    await stage.add_nodes("n2")
+    return str((await the_pod(stage))["metadata"]["name"])
+
+
+async def test_a_single_replica_is_replaced_first_without_a_controller() -> None:
+    async with staged("n1") as stage:
+        name = await a_single(stage)
+        laptop, start = Laptop(stage, "n1"), stage.clock.monotonic()
+        async with endpoints(stage) as counted:
+            await laptop.run()
+        ((who, at),) = asked(stage, start)
+        assert who == name
+        assert at == pytest.approx(4.0, abs=2.0)
+        assert (counted.fewest, laptop.lines[-1]) == (1, DONE)
+        assert [is_released(each) for each in pods_of(stage)] == [False]
+
+
+async def test_a_laptop_that_is_closed_meanwhile_is_continued_by_another() -> None:
+    async with staged("n1") as stage:
+        name = await a_single(stage, ready=20.0)
+        async with endpoints(stage) as counted:
+            async with mortal(Laptop(stage, "n1")):
+                await stage.until(lambda: any(map(is_released, pods_of(stage))))
+                await stage.clock.sleep(2)
+            assert [each["metadata"]["name"] for each in pods_of(stage) if is_released(each)] == [name]
+            await Laptop(stage, "n1").run()
+        assert (counted.fewest, [is_released(each) for each in pods_of(stage)]) == (1, [False])
+
+
+async def test_an_uncordon_after_that_returns_its_pod() -> None:
+    async with staged("n1") as stage:
+        name = await a_single(stage, ready=20.0)
+        async with mortal(Laptop(stage, "n1")):
+            await stage.until(lambda: any(map(is_released, pods_of(stage))))
+            await stage.clock.sleep(2)
+        await gracectl_uncordon(stage, "n1")
+        assert await return_pods_of(a_client(stage), "n1") == 1
+        await stage.clock.sleep(2)
+        assert [(each["metadata"]["name"], is_released(each)) for each in pods_of(stage)] == [(name, False)]
+        assert await return_pods_of(a_client(stage), "n1") == 0

@@ -1,0 +1,302 @@
+"""Pods that are replaced before their eviction: released, replaced elsewhere and evicted, or returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim.server.api import JsonObject
+from support.collector import figures
+from support.replacing import (
+    annotate_pod,
+    edit_deployment,
+    endpoints,
+    generation,
+    is_released,
+    owner_of,
+    pods_of,
+    the_pod,
+    web,
+)
+from support.stage import Stage, a_budget_manifest, staged, the_settings
+from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
+
+from gracectl.model import names
+
+BUDGETS = [{"minAvailable": 1}, {"maxUnavailable": 0}, {"minAvailable": "100%"}, None]
+FOR_30_MINUTES = {"replaceFirst": {"patience": "30s"}}
+
+
+def node_of(pod: JsonObject) -> str:
+    return str(pod["spec"]["nodeName"])
+
+
+def name_of(pod: JsonObject) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def others(node: str) -> str:
+    return {"n1": "n2", "n2": "n1"}[node]
+
+
+def with_budget(bound: dict[str, Any] | None = None, **more: Any) -> list[JsonObject]:
+    return [web(**more), *([a_budget_manifest("web", **bound)] if bound else [])]
+
+
+def reason_on(stage: Stage, node: str) -> str:
+    condition = stage.condition(node, names.DRAINED)
+    return "" if condition is None else str(condition["message"])
+
+
+@pytest.mark.parametrize("bound", BUDGETS, ids=str)
+async def test_a_single_replica_is_replaced_without_a_moment_of_downtime(bound: dict[str, Any] | None) -> None:
+    async with staged("n1", "n2", objects=with_budget(bound)) as stage:
+        pod, before = await the_pod(stage), generation(stage)
+        node = node_of(pod)
+        async with endpoints(stage) as seen, draining(stage, node) as controller:
+            assert await stage.until_gone(node) == pytest.approx(104.0, abs=0.1)
+            assert evictions(stage) == [(name_of(pod), 3.0)]
+            assert figures(controller, "pods_replaced_first_total")["pods_replaced_first_total", "released"] == 1
+        assert seen.fewest == 1
+        assert generation(stage) == before
+        (replacement,) = pods_of(stage)
+        assert (node_of(replacement), is_released(replacement)) == (others(node), False)
+        (message,) = await told(stage, name_of(pod), "PodReleased")
+        assert message == (
+            f"shop/{name_of(pod)} released from ReplicaSet {owner_of(pod)}, which replaces it; evicted from node "
+            f"{node} when its replacement is Ready"
+        )
+        assert await told(stage, "web", "PodReleased") == [message]
+
+
+async def test_without_the_annotation_nothing_is_read_and_nothing_released() -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, pod={"annotations": {}})) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 60.0)
+            assert evictions(stage) == []
+            assert not is_released(await the_pod(stage))
+            assert stage.transport.of("get", "replicasets") == stage.transport.of("patch", "pods") == []
+
+
+async def test_an_administrator_asks_for_pods_of_a_namespace() -> None:
+    labels = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
+    settings = the_settings(replaceFirst={"namespaceSelector": labels})
+    objects = with_budget({"minAvailable": 1}, pod={"annotations": {}})
+    async with staged("n1", "n2", objects=objects, settings=settings) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, draining(stage, node_of(pod)):
+            await stage.until_gone(node_of(pod))
+        assert (seen.fewest, evictions(stage)) == (1, [(name_of(pod), 3.0)])
+
+
+async def test_workloads_with_several_replicas_keep_all_of_them() -> None:
+    settings = the_settings(replaceFirst={"always": True})
+    objects = with_budget({"maxUnavailable": 1}, replicas=4)
+    async with staged("n1", "n2", "n3", objects=objects, settings=settings) as stage:
+        count = len(stage.pods_on("n1"))
+        assert count > 0
+        async with endpoints(stage) as seen, draining(stage, "n1"):
+            await stage.until_gone("n1")
+            assert [at for _, at in evictions(stage)] == [3.0 * number for number in range(1, count + 1)]
+        assert seen.fewest == 4
+
+
+async def test_one_pod_of_a_workload_is_released_over_all_nodes() -> None:
+    settings = the_settings(replaceFirst={"always": True})
+    async with staged("n1", "n2", "n3", "n4", objects=with_budget(replicas=4), settings=settings) as stage:
+        most = 0
+        count = len(stage.pods_on("n1")) + len(stage.pods_on("n2"))
+        async with endpoints(stage) as seen, draining(stage, "n1", "n2"):
+            while stage.node("n1") is not None or stage.node("n2") is not None:
+                most = max(
+                    most, sum(is_released(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods_of(stage))
+                )
+                await stage.clock.sleep(0.05)
+            assert len(evictions(stage)) == count
+        assert (most, seen.fewest) == (1, 4)
+
+
+# -- undone ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("give_back", WAYS_BACK)
+@pytest.mark.parametrize("after", [0.01, 1.0, 2.95])
+async def test_an_uncordon_returns_the_pod_and_removes_its_replacement(give_back: Any, after: float) -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, stage.settled():
+            await keep(stage, node_of(pod))
+            await stage.until(lambda: any(map(is_released, pods_of(stage))))
+            await stage.clock.sleep(after)
+            await give_back(stage, node_of(pod))
+            await stage.clock.sleep(10)
+            (left,) = pods_of(stage)
+        assert (name_of(left), owner_of(left), is_released(left)) == (name_of(pod), owner_of(pod), False)
+        assert left["metadata"]["labels"] == pod["metadata"]["labels"]
+        assert left["metadata"]["annotations"] == pod["metadata"]["annotations"]
+        assert seen.fewest == 1
+        assert await told(stage, name_of(pod), "PodReturned") == [
+            f"returned to its ReplicaSet: node {node_of(pod)} is not drained"
+        ]
+
+
+async def test_a_replacement_that_is_ready_is_removed_and_not_the_old_pod() -> None:
+    """A budget that the eviction waits for: the replacement has been Ready for a while."""
+    objects = [web(), a_budget_manifest("web", minAvailable=2)]
+    async with staged("n1", "n2", objects=objects) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, stage.settled():
+            await keep(stage, node_of(pod))
+            await stage.clock.sleep(20)
+            assert [name_of(each) for each in pods_of(stage) if is_released(each)] == [name_of(pod)]
+            await WAYS_BACK[0](stage, node_of(pod))
+            await stage.clock.sleep(5)
+            assert [name_of(each) for each in pods_of(stage)] == [name_of(pod)]
+        assert seen.fewest == 1
+
+
+async def test_a_replacement_that_is_not_ready_in_time_is_given_up_and_tried_again_later() -> None:
+    objects = with_budget({"minAvailable": 1})
+    async with staged("n1", "n2", objects=objects, settings=the_settings(**FOR_30_MINUTES)) as stage:
+        pod = await the_pod(stage)
+        await stage.patch_node(others(node_of(pod)), {"spec": {"unschedulable": True}})
+        node = node_of(pod)
+        async with endpoints(stage) as seen, draining(stage, node) as controller:
+            await until(stage, 15.0)
+            assert "replace first: its replacement shop/web-" in reason_on(stage, node)
+            assert "is Pending: 0/2 nodes are available" in reason_on(stage, node)
+            await until(stage, 31.0)
+            assert [name_of(each) for each in pods_of(stage)] == [name_of(pod)]
+            assert await told(stage, name_of(pod), "PodReturned") == [
+                "returned to its ReplicaSet: replace first: its replacement was not Ready within 30s"
+            ]
+            await until(stage, 45.0)
+            assert "its replacement was not Ready within 30s; trying again until" in reason_on(stage, node)
+            assert figures(controller, "pods_replaced_first_total")["pods_replaced_first_total", "failed"] == 1
+            await until(stage, 119.0)
+            assert not is_released(await the_pod(stage))
+            await stage.patch_node(others(node), {"spec": {"unschedulable": None}})
+            assert await stage.until_gone(node) == pytest.approx(224.0, abs=1.5)
+        assert seen.fewest == 1
+
+
+async def test_false_on_the_pod_ends_it() -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, ready=60.0)) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 5.0)
+            await annotate_pod(stage, pod, {names.REPLACE_FIRST: "false"})
+            await until(stage, 10.0)
+            (left,) = pods_of(stage)
+            assert (name_of(left), owner_of(left), is_released(left)) == (name_of(pod), owner_of(pod), False)
+            assert evictions(stage) == []
+
+
+# -- what happens meanwhile --------------------------------------------------------------------------------------------
+
+
+async def test_a_rollout_that_begins_meanwhile_replaces_it_too() -> None:
+    async with staged("n1", "n2", "n3", objects=with_budget({"minAvailable": 1}, ready=5.0)) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, draining(stage, node_of(pod)):
+            await until(stage, 2.0)
+            await edit_deployment(stage, {"template": {"metadata": {"labels": {"revision": "2"}}}})
+            await stage.until_gone(node_of(pod))
+            await stage.clock.sleep(20)
+        (left,) = pods_of(stage)
+        assert (left["metadata"]["labels"]["revision"], is_released(left)) == ("2", False)
+        assert seen.fewest == 1
+
+
+async def test_a_rollout_in_progress_is_no_time_for_it() -> None:
+    async with staged("n1", "n2", "n3", objects=with_budget({"minAvailable": 1}, ready=30.0)) as stage:
+        pod = await the_pod(stage)
+        await edit_deployment(stage, {"template": {"metadata": {"labels": {"revision": "2"}}}})
+        await stage.clock.sleep(1)
+        async with stage.settled():
+            await stage.delete_node(node_of(pod))
+            await stage.clock.sleep(5)
+            assert "not replaced first: a rollout of Deployment shop/web is in progress" in reason_on(
+                stage, node_of(pod)
+            )
+            assert not any(map(is_released, pods_of(stage)))
+
+
+async def test_a_quota_without_room_is_said_and_nothing_is_released() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few", "namespace": "shop"},
+        "spec": {"hard": {"pods": "1"}},
+        "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}},
+    }
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod = await the_pod(stage)
+        await stage.call("POST", "/api/v1/namespaces/shop/resourcequotas", quota)
+        await stage.call(
+            "PATCH",
+            "/api/v1/namespaces/shop/resourcequotas/few/status",
+            {"status": quota["status"]},
+            "application/merge-patch+json",
+        )
+        async with draining(stage, node_of(pod)):
+            await until(stage, 30.0)
+            assert "not replaced first: quota shop/few has no room for its pods" in reason_on(stage, node_of(pod))
+            assert [name_of(each) for each in pods_of(stage)] == [name_of(pod)]
+
+
+async def test_the_deadline_waits_for_no_replacement() -> None:
+    objects, settings = with_budget({"minAvailable": 1}, ready=100.0), with_grace_period("60s")
+    async with staged("n1", "n2", objects=objects, settings=settings) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 1.0)
+            assert is_released(next(each for each in pods_of(stage) if name_of(each) == name_of(pod)))
+            await stage.until_gone(node_of(pod))
+            assert [(at, grace) for _, at, grace in deletions(stage)] == [(55.0, 5)]
+            await stage.clock.sleep(60)
+        assert len(pods_of(stage)) == 1
+
+
+async def test_a_deployment_that_is_deleted_meanwhile_takes_its_pod_along() -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, ready=50.0)) as stage:
+        pod = await the_pod(stage)
+        async with stage.settled():
+            await keep(stage, node_of(pod))
+            await stage.clock.sleep(5)
+            await stage.call("DELETE", "/apis/apps/v1/namespaces/shop/deployments/web")
+            await stage.clock.sleep(30)
+            assert pods_of(stage) == []
+        assert await told(stage, name_of(pod), "PodReturned") == [
+            "deleted, as its ReplicaSet is gone: replace first: its ReplicaSet is gone"
+        ]
+
+
+# -- restarts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0.0, 1.0, 3.0])
+async def test_a_new_leader_continues(after: float) -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen:
+            async with draining(stage, node_of(pod), mortal=True):
+                await until(stage, after)
+            async with stage.controller():
+                await stage.until_gone(node_of(pod))
+                await stage.clock.sleep(10)
+        (left,) = pods_of(stage)
+        assert (is_released(left), seen.fewest) == (False, 1)
+
+
+async def test_a_new_leader_returns_what_no_drain_needs() -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod = await the_pod(stage)
+        async with stage.settled(mortal=True):
+            await keep(stage, node_of(pod))
+            await stage.clock.sleep(1)
+        await WAYS_BACK[0](stage, node_of(pod))
+        async with stage.controller():
+            await stage.clock.sleep(5)
+        assert [(name_of(each), is_released(each)) for each in pods_of(stage)] == [(name_of(pod), False)]
