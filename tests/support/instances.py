@@ -24,6 +24,7 @@ from kubesim.server.api import JsonObject
 from gracectl.cloud.provider import Provider, ProviderSettings, load_provider
 from gracectl.cloud.simulated import STATES
 from gracectl.model import names
+from gracectl.model.times import format_time
 from support.stage import Stage
 
 # Cluster API beside an embedded cluster: the definition of Machines, cut down, and a stand-in for its controller.
@@ -83,6 +84,20 @@ def marks(machine: str, *, cluster: str = "c1", namespace: str = PLACE, owner_ki
     }
 
 
+DRAIN_RULES = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{PLACE}/machinedrainrules"
+DRAIN_RULES_DEFINITION: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "machinedrainrules.cluster.x-k8s.io"},
+    "spec": {
+        "group": "cluster.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "machinedrainrules", "singular": "machinedrainrule", "kind": "MachineDrainRule"},
+        "versions": [{"name": "v1beta2", "served": True, "storage": True, "schema": {"openAPIV3Schema": _LOOSE}}],
+    },
+}
+
+
 class ClusterApi:
     """Machines of a stage, and what Cluster API does with them: it terminates the instance of one that is deleted, then
     deletes its node, then lets the Machine go. `drained` are the Machines whose nodes it would have drained itself."""
@@ -126,6 +141,15 @@ class ClusterApi:
     async def patch(self, name: str, patch: JsonObject, subresource: str = "") -> None:
         """A merge patch of a Machine by another client."""
         await self.stage.call("PATCH", f"{MACHINES}/{name}{subresource}", patch, "application/merge-patch+json")
+
+    async def drains(self, name: str, node: str, reason: str = "DrainingNode") -> None:
+        """What it writes to a deleted Machine when it drains its node, or does something else (`reason`)."""
+        status = {
+            "nodeRef": {"name": node},
+            "deletion": {"nodeDrainStartTime": format_time(self.stage.clock.now())},
+            "conditions": [{"type": "Deleting", "status": "True", "reason": reason, "message": ""}],
+        }
+        await self.patch(name, {"status": status}, "/status")
 
     async def drop(self, name: str) -> None:
         """The Machine is gone at once, as if it had moved away or had been terminated quickly."""

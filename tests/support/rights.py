@@ -38,7 +38,7 @@ from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
 from support.chart import read_yaml
 from support.inprocess import Executed, InProcessTransport
-from support.instances import DEFINITION
+from support.instances import DEFINITION, DRAIN_RULES_DEFINITION
 from support.stage import SELDOM, Stage, staged
 
 # What rendered manifests allow an account, right by right; and those manifests with one of the rights taken out.
@@ -183,7 +183,7 @@ class Installed(msgspec.Struct, frozen=True, dict=True):
     def definitions(self) -> dict[str, JsonObject]:
         """Those of the cluster, by name, once this is installed."""
         found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
-        for each in (*shipped_definitions(), DEFINITION):
+        for each in (*shipped_definitions(), DEFINITION, DRAIN_RULES_DEFINITION):
             kind = each["spec"]["names"]["kind"]
             versions = (version["name"] for version in each["spec"]["versions"])
             if any(f"{each['spec']['group']}/{version}/{kind}" in self.served for version in versions):

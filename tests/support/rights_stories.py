@@ -30,6 +30,7 @@ from support.disruption import (
     figures,
     lost_at,
 )
+from support.instances import MACHINES as MACHINES_OF_FLEET
 from support.instances import PLACE, ClusterApi
 from support.rights import Account, Grant, Installed, Place, given_only_by, grants_of, place_for, without
 from support.stage import (
@@ -255,6 +256,19 @@ async def machines_end(place: Place) -> None:
         assert stage.instance_state("n1") == "terminated"
 
 
+async def machines_are_drained(place: Place) -> None:
+    """Cluster API drains the node of a Machine, and gracectl evicts its pods."""
+    stage = place.stage
+    await stage.add_nodes("n1")
+    capi = ClusterApi(stage)
+    await capi.add("n1")
+    await stage.create(a_pod_manifest("web", "n1"))
+    await stage.call("DELETE", f"{MACHINES_OF_FLEET}/m-n1")
+    async with leading(place):
+        await capi.drains("m-n1", "n1")
+        await stage.until(lambda: not stage.pods_on("n1"))
+
+
 async def single_pods_are_replaced_first(place: Place) -> None:
     """One whose volume can be shared: its replacement is Ready before it is evicted."""
     stage = place.stage
@@ -292,6 +306,7 @@ STORIES: Mapping[str, Story] = {
         leaders_follow_each_other,
         admission_is_asked,
         machines_end,
+        machines_are_drained,
         single_pods_are_replaced_first,
     )
 }
@@ -413,6 +428,8 @@ class ValueSet(msgspec.Struct, frozen=True):
             left_out.add("admission_is_asked")
         if installed.settings["provider"]["name"] != "clusterapi":
             left_out.add("machines_end")
+        if not installed.settings["assist"]["clusterAPI"]:
+            left_out.add("machines_are_drained")
         if not replaces_first(installed):
             left_out.add("single_pods_are_replaced_first")
         return {name: story for name, story in STORIES.items() if name not in left_out}
@@ -445,6 +462,7 @@ def _nested(values: tuple[str, ...]) -> JsonObject:
 
 
 MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
+DRAIN_RULES = "cluster.x-k8s.io/v1beta2/MachineDrainRule"
 PLAIN = ValueSet("the file for kubectl", None)
 SETS = (
     ValueSet("default"),
@@ -456,6 +474,7 @@ SETS = (
     ValueSet("a certificate of others", ("admission.existingSecret=webhook-cert",)),
     ValueSet("cert-manager", (), ("cert-manager.io/v1/Certificate",)),
     ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
+    ValueSet("drains of Cluster API", ("settings.assist.clusterAPI=true",), (MACHINES, DRAIN_RULES)),
     ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
     ValueSet("replace first", ("settings.replaceFirst.namespaceSelector.matchLabels.replace=first",)),
     ValueSet(

@@ -13,7 +13,7 @@ from kubesim.controllers.karpenter import Karpenter, karpenters
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import Executed, Stutter
-from support.instances import DEFINITION, MACHINES, ClusterApi
+from support.instances import DEFINITION, DRAIN_RULES, DRAIN_RULES_DEFINITION, MACHINES, ClusterApi
 from support.karpenter import DEFINITIONS
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.stories import CROWD, deletions, evictions, few_workers, stamp, staying, told, until
@@ -21,7 +21,6 @@ from support.stories import CROWD, deletions, evictions, few_workers, stamp, sta
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
-from gracectl.model.times import format_time
 
 KARPENTER = the_settings(assist={"karpenter": True})
 AUTOSCALER = the_settings(assist={"clusterAutoscaler": True})
@@ -282,10 +281,13 @@ async def test_an_evicted_pod_that_ends_in_time_is_not_deleted_again() -> None:
 
 
 @asynccontextmanager
-async def with_karpenter(*nodes: str, settings: Settings = KARPENTER, **claim: Any) -> AsyncIterator[Stage]:
+async def with_karpenter(
+    *nodes: str, settings: Settings = KARPENTER, **claim: Any
+) -> AsyncIterator[tuple[Stage, Karpenter]]:
     """Nodes of a Karpenter that drains them, too; the pods of `web` under a budget of two, and a node for them."""
     async with staged(settings=settings, seed=3) as stage, anyio.create_task_group() as group:
-        group.start_soon(Karpenter(stage.cluster.api, stage.cluster.pace).run)
+        karpenter = Karpenter(stage.cluster.api, stage.cluster.pace)
+        group.start_soon(karpenter.run)
         await stage.add_nodes(*nodes, claim=karpenters(**claim))
         await stage.create(
             a_workload("Deployment", "web", 12, behaviour={"ready-seconds": 0.3, "stop-seconds": 0.2}),
@@ -293,7 +295,7 @@ async def with_karpenter(*nodes: str, settings: Settings = KARPENTER, **claim: A
         )
         await stage.add_nodes("other", pods=500)
         await stage.clock.sleep(5)
-        yield stage
+        yield stage, karpenter
         group.cancel_scope.cancel()
 
 
@@ -320,10 +322,10 @@ def is_serving(pod: JsonObject) -> bool:
 
 
 async def test_both_evict_the_same_pods_faster_than_karpenter_alone_and_no_budget_is_exceeded() -> None:
-    async with with_karpenter("n1", "n2", settings=the_settings()) as stage, watching(stage):
+    async with with_karpenter("n1", "n2", settings=the_settings()) as (stage, _), watching(stage):
         alone, _ = await drained_together(stage, "n1", "n2")
         assert not stage.evictions
-    async with with_karpenter("n1", "n2") as stage:
+    async with with_karpenter("n1", "n2") as (stage, _):
         stage.transport.stutter = Stutter(0.5, 0.5)  # 404, 409 and 429 are ordinary answers then
         async with watching(stage):
             together, serving = await drained_together(stage, "n1", "n2")
@@ -333,8 +335,20 @@ async def test_both_evict_the_same_pods_faster_than_karpenter_alone_and_no_budge
         assert not [each for each in await stage.events() if each[1] == "EvictionFailed"]
 
 
+async def test_pods_leave_although_karpenter_is_killed_and_their_nodes_go_when_it_is_back() -> None:
+    async with with_karpenter("n1", "n2") as (stage, karpenter), watching(stage):
+        await stage.delete_node("n1")
+        await stage.delete_node("n2")
+        await stage.until(lambda: bool(stage.evictions))
+        karpenter.kill()
+        agreed = len(stage.evictions)
+        await stage.until_gone("n1", "n2")
+        assert len(stage.evictions) > agreed
+        assert set(stage.agreed().values()) == {1}
+
+
 async def test_a_pod_is_deleted_in_time_although_karpenter_is_late() -> None:
-    async with with_karpenter("n1", termination_grace_period="60s") as stage:
+    async with with_karpenter("n1", termination_grace_period="60s") as (stage, _):
         await stage.create(staying("a", grace=30))
         async with watching(stage):
             await until(stage, 0.0)
@@ -385,20 +399,7 @@ async def test_maintenance_is_ours_although_cluster_autoscaler_drains() -> None:
 # -- Cluster API -------------------------------------------------------------------------------------------------------
 
 CLUSTER_API = the_settings(assist={"clusterAPI": True})
-LOOSE: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 NO_LABEL: JsonObject = {"metadata": {"labels": {names.CLUSTER_API_DRAIN: None}}}
-RULES: JsonObject = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "machinedrainrules.cluster.x-k8s.io"},
-    "spec": {
-        "group": "cluster.x-k8s.io",
-        "scope": "Namespaced",
-        "names": {"plural": "machinedrainrules", "singular": "machinedrainrule", "kind": "MachineDrainRule"},
-        "versions": [{"name": "v1beta2", "served": True, "storage": True, "schema": {"openAPIV3Schema": LOOSE}}],
-    },
-}
-DRAIN_RULES = f"{MACHINES.removesuffix('machines')}machinedrainrules"
 A_RULE: JsonObject = {
     "apiVersion": "cluster.x-k8s.io/v1beta2",
     "kind": "MachineDrainRule",
@@ -411,7 +412,7 @@ A_RULE: JsonObject = {
 async def with_machine(*rules: JsonObject) -> AsyncIterator[Stage]:
     """A node with a deleted Machine, and a pod on it that stops after five seconds."""
     async with staged("n1", settings=CLUSTER_API) as stage:
-        for definition in (DEFINITION, RULES):
+        for definition in (DEFINITION, DRAIN_RULES_DEFINITION):
             await stage.call("POST", DEFINITIONS, definition)
         await stage.clock.sleep(1)
         node = stage.node("n1")
@@ -429,21 +430,11 @@ def written(stage: Stage) -> list[Executed]:
     return [each for each in stage.transport.executed if each.request.method != "GET"]
 
 
-async def drain_machine(stage: Stage, reason: str = "DrainingNode") -> None:
-    """What Cluster API writes when it begins, or ends, the drain."""
-    status = {
-        "nodeRef": {"name": "n1"},
-        "deletion": {"nodeDrainStartTime": format_time(stage.clock.now())},
-        "conditions": [{"type": "Deleting", "status": "True", "reason": reason, "message": ""}],
-    }
-    await stage.call("PATCH", f"{MACHINES}/m1/status", {"status": status}, "application/merge-patch+json")
-
-
 async def test_the_drain_of_a_machine_is_assisted_from_when_cluster_api_shows_it() -> None:
     async with with_machine() as stage, watching(stage):
         await until(stage, 0.0)
         assert not stage.evictions
-        await drain_machine(stage)
+        await ClusterApi(stage).drains("m1", "n1")
         await until(stage, 10.0)
         assert evictions(stage) == [("web", 0.0)]
         assert await told(stage, "web", "Evicted") == ["evicted by gracectl: node n1 is drained by Cluster API"]
@@ -452,7 +443,7 @@ async def test_the_drain_of_a_machine_is_assisted_from_when_cluster_api_shows_it
 async def test_with_a_machine_drain_rule_cluster_api_drains_alone_until_it_is_gone() -> None:
     async with with_machine(A_RULE) as stage, watching(stage):
         await until(stage, 0.0)
-        await drain_machine(stage)
+        await ClusterApi(stage).drains("m1", "n1")
         await until(stage, 30.0)
         assert not stage.evictions
         await stage.call("DELETE", f"{DRAIN_RULES}/r1")
@@ -464,9 +455,9 @@ async def test_the_assistance_of_a_machine_ends_with_its_drain() -> None:
     async with with_machine() as stage, watching(stage):
         await stage.create(a_pod_manifest("late", "n1", labels={names.CLUSTER_API_DRAIN: "skip"}))
         await until(stage, 0.0)
-        await drain_machine(stage)
+        await ClusterApi(stage).drains("m1", "n1")
         await until(stage, 10.0)
-        await drain_machine(stage, "WaitingForVolumeDetach")
+        await ClusterApi(stage).drains("m1", "n1", "WaitingForVolumeDetach")
         await stage.call("PATCH", "/api/v1/namespaces/shop/pods/late", NO_LABEL, "application/merge-patch+json")
         await until(stage, 100.0)
         assert evictions(stage) == [("web", 0.0)]
