@@ -85,9 +85,13 @@ class KarpenterProcess:
             return
         folder, story = self._story.folder, self._story
         log = folder / f"karpenter-{len(list(folder.glob('karpenter-*.log')))}.log"
-        ports = (f"--metrics-port={free_port()}", f"--health-probe-port={free_port()}")
+        options = (
+            f"--leader-election-namespace={story.namespace}",
+            f"--metrics-port={free_port()}",
+            f"--health-probe-port={free_port()}",
+        )
         environment = {**os.environ, "KUBECONFIG": str(story.target.kubeconfig), "SYSTEM_NAMESPACE": story.namespace}
-        self._process = await self._life.enter_async_context(started((os.environ[PROGRAM], *ports), environment, log))
+        self._process = await self._life.enter_async_context(started((os.environ[PROGRAM], *options), environment, log))
 
     async def _model(self, scope: anyio.CancelScope) -> None:
         with scope:
