@@ -87,7 +87,7 @@ async def test_a_kill_of_either_leaves_the_other_working(story: Story, killed: s
         await controller.until_said("this process leads")
         since = len(story.sight.journal)
         await story.delete("Node", *nodes)
-        await story.sight.until("a pod is leaving", lambda: any(map(story.sight.asked, pods)))
+        await until_it_drains(story, nodes, pods)
         if killed != "karpenter":
             controller.send(signal.SIGKILL)
             await controller.ended()
@@ -102,6 +102,14 @@ async def test_a_kill_of_either_leaves_the_other_working(story: Story, killed: s
     assert GRACECTL not in writers(story, "Node", "NodeClaim")
 
 
+async def until_it_drains(story: Story, nodes: list[str], pods: list[JsonObject]) -> None:
+    """Karpenter has begun on each node, and a pod leaves."""
+    await story.sight.until(
+        "all are tainted", lambda: all(TAINT in str(story.sees("Node", each)["spec"]) for each in nodes), seconds=LONG
+    )
+    await story.sight.until("a pod is leaving", lambda: any(map(story.sight.asked, pods)), seconds=LONG)
+
+
 async def all_left(story: Story, pods: list[JsonObject]) -> None:
     await story.sight.until("all pods were told to leave", lambda: all(map(story.sight.asked, pods)), seconds=LONG)
 
@@ -113,7 +121,7 @@ async def test_a_karpenter_that_loses_its_lease_does_not_stop_the_assistance(sto
         controller = await story.controller(**ASSIST)
         await controller.until_said("this process leads")
         await story.delete("Node", *nodes)
-        await story.sight.until("a pod is leaving", lambda: any(map(story.sight.asked, pods)))
+        await until_it_drains(story, nodes, pods)
         await karpenter.lose_lease()
         await all_left(story, pods)
         await karpenter.kill()  # the real one has exited, and its Deployment would start it again
