@@ -11,12 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from e2e_support.karpenter import a_karpenter, karpenters_kinds, pooled, writers
+from e2e_support.karpenter import a_karpenter, is_real, karpenters_kinds, pooled, writers, writers_of
 from e2e_support.story import Story, told
 from e2e_support.target import Target
 from kubesim.server.api import JsonObject
 from kubesim_support.patience import PATIENCE
+
+from gracectl.model import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
@@ -76,6 +79,57 @@ async def test_with_assistance_budgets_are_kept_and_nothing_is_written_to_karpen
     assert wire.agreed
     assert len(wire.agreed) == len(set(wire.agreed))
     assert GRACECTL not in writers(story, "Node", "NodeClaim")
+
+
+async def test_each_owner_terminates_its_own_nodes_and_karpenter_works_on_without_gracectl(story: Story) -> None:
+    async with a_karpenter(story):
+        theirs = await pooled(story, "a", "b")
+        await story.pod("web", on=theirs[0])
+        controller = await story.controller()
+        await controller.until_said("this process leads")
+        (ours,) = await story.nodes("c")
+        (finalizer,) = story.sees("Node", ours)["metadata"]["finalizers"]
+        assert finalizer == (names.OWN_FINALIZER if is_real() else names.FINALIZER)  # the model has no NodePools
+        await story.delete("Node", theirs[0], ours)
+        await story.until_gone(ours)
+        await until_drained(story, theirs[:1])
+        controller.send(signal.SIGTERM)
+        await controller.ended()
+        await story.delete("NodeClaim", theirs[1])
+        await until_drained(story, theirs[1:])
+    assert writers_of(story, *theirs).isdisjoint({GRACECTL})
+
+
+async def command(story: Story, *arguments: str) -> str:
+    """What a command prints that must succeed."""
+    program = [sys.executable, "-m", "gracectl", *arguments, "--kubeconfig", str(story.target.kubeconfig)]
+    with anyio.fail_after(LONG):
+        done = await anyio.run_process(program, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+async def test_a_drain_by_hand_of_a_node_of_karpenter_is_undone_by_uncordon_and_karpenter_terminates_it_then(
+    story: Story,
+) -> None:
+    async with a_karpenter(story):
+        (node,) = await pooled(story, "a")
+        await story.pod("web", on=node)
+        controller = await story.controller()
+        await controller.until_said("this process leads")
+
+        def spec() -> JsonObject:
+            found: JsonObject = story.sees("Node", node)["spec"]
+            return found
+
+        assert "drained for maintenance" in await command(story, "drain", node)
+        await story.sight.until("it is cordoned", lambda: bool(spec().get("unschedulable")))
+        assert TAINT not in str(spec())
+        await command(story, "uncordon", node)
+        await story.sight.until("it is open again", lambda: not spec().get("unschedulable"))
+        assert "gracectl.io" not in str(story.sees("Node", node)["metadata"].get("annotations"))
+        await story.delete("NodeClaim", node)
+        await until_drained(story, [node])
 
 
 @pytest.mark.parametrize("killed", ["gracectl", "karpenter", "both"])

@@ -7,7 +7,7 @@ stories do not know which one it is: its nodes are made for it, as a launch by K
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -159,4 +159,14 @@ async def pooled(story: Story, *suffixes: str, grace: float | None = None) -> li
 def writers(story: Story, *kinds: str) -> set[str]:
     """The field managers of all states of these kinds that were seen."""
     states = (seen.object["metadata"] for seen in story.sight.journal if seen.kind in kinds)
+    return _managers(states)
+
+
+def writers_of(story: Story, *nodes: str) -> set[str]:
+    """The field managers of all states of these nodes, and of their claims, that have the same names."""
+    seen = (each for each in story.sight.journal if each.kind in ("Node", "NodeClaim"))
+    return _managers(each.object["metadata"] for each in seen if each.object["metadata"]["name"] in nodes)
+
+
+def _managers(states: Iterable[JsonObject]) -> set[str]:
     return {entry["manager"] for metadata in states for entry in metadata.get("managedFields", ())}

@@ -28,11 +28,12 @@ from e2e_support.program import Program, running
 from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.target import Target
 from e2e_support.wire import Wire, wire_to
-from gracectl.model.names import FINALIZER
+from gracectl.model import names
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
+FINALIZERS = frozenset(names.FINALIZERS)
 PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS}
 TIMES = {"renewDeadlineSeconds": 4, "retryPeriodSeconds": 1}
 WITHOUT_NAMESPACE = ("Node", "NodeClaim", "NodeDisruptionBudget", "Namespace")
@@ -200,7 +201,7 @@ class Story:
     def is_held(self, name: str, kind: str = "Node") -> bool:
         """Does our finalizer hold this node or claim?"""
         found = self.sight.get(kind, name)
-        return found is not None and FINALIZER in (found["metadata"].get("finalizers") or ())
+        return found is not None and not FINALIZERS.isdisjoint(found["metadata"].get("finalizers") or ())
 
     async def pod(self, name: str, **extra: Any) -> JsonObject:
         """A pod of its own (see manifests.pod), once it is Ready."""
