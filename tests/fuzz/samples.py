@@ -152,6 +152,20 @@ LEASE: Final = {
         "leaseTransitions": 3,
     },
 }
+EVENT: Final = {
+    "kind": "Event",
+    "metadata": META,
+    "involvedObject": {"kind": "Node", "namespace": "", "name": "n", "uid": "u"},
+    "source": {"component": "karpenter"},
+    "reportingComponent": "karpenter",
+    "type": "Warning",
+    "reason": "FailedDraining",
+    "message": "Failed to drain node",
+    "count": 2,
+    "firstTimestamp": "2026-01-01T00:00:00Z",
+    "lastTimestamp": "2026-01-01T00:00:10Z",
+    "eventTime": None,
+}
 MACHINE: Final = {
     "kind": "Machine",
     "metadata": META,

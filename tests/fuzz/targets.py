@@ -24,6 +24,7 @@ from fuzz.samples import (
     ATTACHMENT,
     BUDGET,
     CLAIM,
+    EVENT,
     LEASE,
     MACHINE,
     META,
@@ -51,6 +52,7 @@ from gracectl.cli.report import to_json
 from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
+from gracectl.inspect.owner_reports import decode_owner_event
 from gracectl.interruption.aws_events import read_event
 from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError
 from gracectl.kube.auth.kubeconfig import read_context
@@ -469,6 +471,7 @@ TARGETS: Final = (
     Target("pending-pods", _of_kind(PENDING), _decodes(decode_pending)),
     Target("rooms", _of_kind(ROOM), _decodes(decode_room)),
     Target("leases", _of_kind(LEASE), _decodes(decode_lease)),
+    Target("owner-events", _of_kind(EVENT), _decodes(decode_owner_event)),
     Target("whole-leases", _of_kind(LEASE), _decodes(LEASE_OBJECTS.decode)),
     Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),
     Target("machines", _of_kind(MACHINE), _decodes(decode_machine)),

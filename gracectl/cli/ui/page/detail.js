@@ -91,6 +91,10 @@ export class Detail {
     const rows = [];
     const row = (name, ...value) => rows.push(h("dt", {}, name), h("dd", {}, ...value));
     row("step", node.step || "none", node.waitsFor ? h("span", { class: "faint" }, ` ${node.waitsFor}`) : null);
+    if (node.owner) {
+      const assists = node.owner.assisted ? "; gracectl assists" : "";
+      row("drained by", node.owner.name, h("span", { class: "faint" }, ` ${node.owner.reason}${assists}`));
+    }
     if (node.since)
       row(
         "since",
