@@ -6,6 +6,7 @@ They stand on what the tests stand on (tests/support) and are not shipped.
 import sys
 from pathlib import Path
 
-TESTS = str(Path(__file__).parents[1] / "tests")
-if TESTS not in sys.path:
-    sys.path.append(TESTS)
+ROOT = Path(__file__).parents[1]
+for tests in (str(ROOT / "tests"), str(ROOT / "kubesim" / "tests")):
+    if tests not in sys.path:
+        sys.path.append(tests)

@@ -1,7 +1,7 @@
 """`make examples`: play the examples that the docs show, on virtual time.
 
-Without names: all except the board, whose pictures need a browser. Options go to each example: `--update` writes its
-output and pictures to the docs.
+Without names: all except the board, whose pictures need a browser, and side_by_side, which needs kubectl. Options go
+to each example: `--update` writes its output and pictures to the docs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ EXAMPLES: Final = {
     "held": "picture of docs/tracing.md",
     "live": "picture of the README",
     "board": "pictures of docs/ui.md; --measure prints frames and memory",
+    "side_by_side": "picture of docs/drain.md and the README; on the real clock, with kubectl (KUBECTL=/path)",
 }
+NAMED_ONLY: Final = ("board", "side_by_side")
 
 
 def main(arguments: list[str]) -> None:
@@ -28,7 +30,7 @@ def main(arguments: list[str]) -> None:
         print(f"examples: no example {', '.join(unknown)}; choose from:\n{listed}", file=sys.stderr)
         raise SystemExit(2)
     options = [each for each in arguments if each.startswith("-")]
-    for name in names or [name for name in EXAMPLES if name != "board"]:
+    for name in names or [name for name in EXAMPLES if name not in NAMED_ONLY]:
         importlib.import_module(f"examples.{name}").main(options)
 
 

@@ -33,7 +33,7 @@ from gracectl.policy.surroundings import Surroundings
 from gracectl.runtime.supervise import ungrouped
 
 MANY_NAMESPACES: Final = 10
-"""Number of namespaces above which one list reads all namespaces."""
+"""Number of namespaces above which one list reads all namespaces, if the cluster is read anyway."""
 
 MANY_CLAIMS: Final = 50
 """More claims than these, and their volumes, are listed, not read by name."""
@@ -48,7 +48,13 @@ ROOMS = Resource("", "v1", "nodes", "Node", decode_room, namespaced=False)
 
 UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
 
+Place = tuple[str, Selection]
+"""What is listed of a namespace; "" is all of them."""
+
+EVERYWHERE: Final = [("", ALL)]
+
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 async def read_surroundings(
@@ -78,7 +84,8 @@ class _Reader:
         self._missing: dict[str, None] = {}
         self._failed: dict[str, str] = {}
         namespaces = sorted({pod.namespace for pod in pods})
-        self._namespaces = namespaces if len(namespaces) <= MANY_NAMESPACES else [""]
+        is_bounded = len(namespaces) <= MANY_NAMESPACES or not has_others
+        self._places = [(namespace, ALL) for namespace in namespaces] if is_bounded else EVERYWHERE
 
     async def read(self) -> Surroundings:
         """Read everything."""
@@ -87,22 +94,27 @@ class _Reader:
         services: list[Service] = []
         pending: list[PendingPod] = []
         rooms: dict[str, NodeRoom] = {}
-        owners = {pod.controller.uid for pod in self._pods if pod.controller is not None}
+        owners = {(pod.namespace, pod.controller) for pod in self._pods if pod.controller is not None}
+        uids = {owner.uid for _, owner in owners}
 
         async def read_workloads(resource: Resource[Workload]) -> None:
-            found = await self._all(resource, self._namespaces, keep=lambda each: each.uid in owners)
+            places: Iterable[Place] = self._places
+            if not self._has_others:  # a large cluster has many old ReplicaSets
+                named = {(namespace, owner.name) for namespace, owner in owners if owner.kind == resource.kind}
+                places = [(namespace, Selection(fields=f"metadata.name={name}")) for namespace, name in sorted(named)]
+            found = await self._all(resource, places, keep=lambda each: each.uid in uids)
             workloads.update((each.uid, each) for each in found)
 
         async def read_services() -> None:
-            services.extend(await self._all(SERVICES, self._namespaces, keep=lambda each: each.is_local))
+            services.extend(await self._all(SERVICES, self._places, keep=lambda each: each.is_local))
 
         async def read_pending() -> None:
-            found = await self._all(PENDING_PODS, self._namespaces, UNBOUND, keep=lambda each: bool(each.reason))
-            pending.extend(found)
+            places = [(namespace, UNBOUND) for namespace, _ in self._places]
+            pending.extend(await self._all(PENDING_PODS, places, keep=lambda each: bool(each.reason)))
 
         async def read_rooms() -> None:
             if self._has_others and self._pods and len(self._cluster.nodes) <= MANY_NODES:
-                rooms.update((each.name, each) for each in await self._all(ROOMS, [""]))
+                rooms.update((each.name, each) for each in await self._all(ROOMS, EVERYWHERE))
 
         with ungrouped():
             async with anyio.create_task_group() as group:
@@ -140,18 +152,18 @@ class _Reader:
                 found[key] = volume
 
         if len(keys) > MANY_CLAIMS:
-            claims = await self._all(VOLUME_CLAIMS, self._namespaces, keep=lambda each: each.key in keys)
+            claims = await self._all(VOLUME_CLAIMS, self._places, keep=lambda each: each.key in keys)
             names = {each.volume_name: each.key for each in claims if each.volume_name}
-            volumes = await self._all(PERSISTENT_VOLUMES, [""], keep=lambda each: each.name in names)
+            volumes = await self._all(PERSISTENT_VOLUMES, EVERYWHERE, keep=lambda each: each.name in names)
             found.update((names[each.name], each) for each in volumes)
             return
         async with anyio.create_task_group() as group:
             for key in keys:
                 group.start_soon(self._limited, read, key)
 
-    async def _limited(self, read: Callable[[Key], Awaitable[None]], key: Key) -> None:
+    async def _limited(self, read: Callable[[P], Awaitable[None]], what: P) -> None:
         async with self._limit:
-            await read(key)
+            await read(what)
 
     async def _get(self, resource: Resource[T], key: Key) -> T | None:
         """One object; None if it does not exist, or cannot be read."""
@@ -166,16 +178,22 @@ class _Reader:
     async def _all(
         self,
         resource: Resource[T],
-        namespaces: Collection[str],
-        selection: Selection = ALL,
+        places: Iterable[Place],
         *,
         keep: Callable[[T], bool] = lambda _: True,
     ) -> list[T]:
-        """The objects of these namespaces; none if they cannot be listed."""
+        """The objects there; none if they cannot be listed."""
         found: list[T] = []
+
+        async def read(place: Place) -> None:
+            namespace, selection = place
+            found.extend(await read_all(self._client, resource, selection, namespace=namespace, keep=keep))
+
         try:
-            for namespace in namespaces:
-                found += await read_all(self._client, resource, selection, namespace=namespace, keep=keep)
+            with ungrouped():
+                async with anyio.create_task_group() as group:
+                    for place in places:
+                        group.start_soon(self._limited, read, place)
         except NotServed:
             return []
         except ApiError as error:

@@ -129,12 +129,14 @@ class Reader:
                 raise too_large_version(int(version), self._store.revision)
 
     def _newest(self, route: Route, match: Match | None, limit: int) -> Page:
-        if limit:
-            return self._cut(self._snapshot(route, self._store.revision), route, match, limit)
-        objects = self._store.table(route.resource.table).listed(route.namespace)
+        table, revision = self._store.table(route.resource.table), self._store.revision
         if match is not None:
-            objects = [object_ for object_ in objects if match(object_)]
-        return Page(objects, self._store.revision)
+            found = table.matching(route.namespace, match)
+            if not limit or len(found) < limit:
+                return Page(found, revision)
+        if limit:
+            return self._cut(self._snapshot(route, revision), route, match, limit)
+        return Page(table.listed(route.namespace), revision)
 
     def _exact(self, route: Route, match: Match | None, limit: int, revision: int) -> Page:
         if revision > self._store.revision:

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from kubesim.server.api import JsonObject, StreamEvent
 from kubesim.server.calls import Signature
@@ -130,6 +131,18 @@ class Table:
             return [objects[name] for name in sorted(objects)]
         keyed = self._keyed()
         return [keyed[key] for key in sorted(keyed)]
+
+    def matching(self, namespace: str | None, match: Callable[[JsonObject], bool]) -> list[JsonObject]:
+        """The newest matching objects, in the order of lists: a few of a large table are found before they are sorted,
+        as a real server has an index for pods of a node."""
+        spaces = self._by_namespace if namespace is None else {namespace: self.in_namespace(namespace)}
+        found = [
+            (sort_key(space, name), object_)
+            for space, objects in spaces.items()
+            for name, object_ in objects.items()
+            if match(object_)
+        ]
+        return [object_ for _, object_ in sorted(found, key=itemgetter(0))]
 
     def _keyed(self) -> dict[str, JsonObject]:
         return {

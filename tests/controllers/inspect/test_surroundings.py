@@ -9,7 +9,7 @@ from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.clients import a_client, named
 from support.inprocess import InProcessTransport
-from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
+from support.stage import NAMESPACE, Stage, a_pod_manifest, a_workload, staged
 
 from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import snapshot
@@ -120,3 +120,23 @@ async def test_what_may_not_be_read_is_reported_and_fails_nothing() -> None:
             "not checked: missing permissions: get persistentvolumeclaims, list replicasets.apps, list services, "
             "list statefulsets.apps"
         )
+
+
+async def test_of_a_large_cluster_only_owners_and_namespaces_of_the_pods_are_listed() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_workload("Deployment", "web", 1), a_pod_manifest("alone", "n1"))
+        for number in range(12):
+            await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": f"team-{number}"}})
+            pod = a_pod_manifest("a", "n1")
+            pod["metadata"]["namespace"] = f"team-{number}"
+            await stage.call("POST", f"/api/v1/namespaces/team-{number}/pods", pod)
+        cluster = await snapshot(a_client(stage), named("n1"))
+        stage.transport.executed.clear()
+        found = await read_surroundings(a_client(stage), cluster, ("n1",), has_others=False)
+        (owner,) = {pod.controller for pod in cluster.pods_on("n1") if pod.controller is not None}
+        asked = [(each.operation.plural, each.operation.namespace, dict(each.request.query).get("fieldSelector"))
+                 for each in stage.transport.executed]  # fmt: skip
+        assert [each for each in asked if not each[1]] == []
+        replica_sets = [each for each in asked if each[0] == "replicasets"]
+        assert replica_sets == [("replicasets", NAMESPACE, f"metadata.name={owner.name}")]
+        assert list(found.workloads) == [owner.uid]
