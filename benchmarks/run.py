@@ -27,7 +27,7 @@ from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, KarpenterFiles, Pace, opened
 from benchmarks.ground.waiting import Stalled
-from benchmarks.parts import admission, board, server, start, wheel
+from benchmarks.parts import admission, board, drain, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, single, storm, tracing
 from benchmarks.trial import ROUNDS
@@ -52,6 +52,7 @@ USUAL = tuple(name for name in SCENARIOS if name != "tracing")
 PARTS: dict[str, Part] = {
     "admission": admission.run,
     "board": board.run,
+    "drain-huge": drain.run,
     "scale-largest": scale.run_largest,
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),

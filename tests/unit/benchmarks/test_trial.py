@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.contenders.alone import Alone
 from benchmarks.contenders.bare import BARE
 from benchmarks.contenders.contender import EVICTION, Contender
 from benchmarks.contenders.gracectl import Gracectl
@@ -21,19 +22,23 @@ from gracectl.runtime.clock import SystemClock
 async def test_contenders_that_heed_budgets_are_told_from_others() -> None:
     load = Load(2, (App("chain", 4, {"maxUnavailable": 1}), App("free", 2)))
     # The bare loop asks for each pod once, and takes no refusal to heart.
-    contenders: list[Contender] = [Ideal(), Gracectl(), BARE]
+    drain = Alone()
+    contenders: list[Contender] = [Ideal(), Gracectl(), drain, BARE]
     async with opened(None) as ground:
-        ideal, ours, bare = await in_parallel(ground, load, contenders, "trial")
+        ideal, ours, alone, bare = await in_parallel(ground, load, contenders, "trial")
         clock = SystemClock()
         async with HttpTransport(await ground.credentials(), clock) as transport:
             client = KubeClient(transport, clock)
             assert [node.name async for page in client.list(NODES) for node in page.items] == []
             assert [pod.key async for page in client.list(PODS) for pod in page.items] == []
-    for each in (ideal, ours):
+    for each in (ideal, ours, alone):
         assert (each.left, each.most_missing["chain"], each.broken) == (0, 1, ())
         assert each.usage.requests[EVICTION] >= 6
-    assert ours.usage.requests[EVICTION] == 6
-    assert ours.usage.requests.get("get pods", 0) == 0
+    for each in (ours, alone):
+        assert each.usage.requests[EVICTION] == 6
+        assert each.usage.requests.get("get pods", 0) == 0
+    assert len(drain.starts) == 1
+    assert (alone.usage.cpu or 0) > 0
     assert 0 < bare.left < 6
     assert bare.usage.refused == bare.left
     assert "gives" in bare.failings
