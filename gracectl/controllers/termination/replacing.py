@@ -213,23 +213,17 @@ async def released_pods(client: KubeClient) -> list[Pod]:
 
 async def try_return(client: KubeClient, pod: Pod) -> str:
     """Return a released pod where no controller runs; "", or why it could not be returned."""
-    for last in (*(False,) * (ATTEMPTS - 1), True):
+    reason = ""
+    for _ in range(ATTEMPTS):
         try:
             await return_pod(client, pod)
         except Conflict as error:  # its kubelet was faster
-            if last:
-                return str(error)
+            reason = str(error)
         except ApiError as error:
             return str(error)
         else:
             return ""
-        try:
-            pod = await client.get(PODS, pod.key)
-        except NotFound:
-            return ""
-        except ApiError as error:
-            return str(error)
-    return ""
+    return reason
 
 
 class ReleasedPods:

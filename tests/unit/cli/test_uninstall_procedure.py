@@ -5,18 +5,19 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import Latency, Rule
+from kubesim.faults import Latency, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.disruption import TERMINABLE
 from support.karpenter import karpenter_runs
-from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
+from support.stage import Stage, a_pod_manifest, a_workload, finalizers_of, staged, the_settings
 from support.stories import keep
 
-from gracectl.cli.uninstall.report import RemovalOutcome
+from gracectl.cli.uninstall.report import RemovalOutcome, removal_rows
 from gracectl.config import ConfigError, Settings
 from gracectl.kube.errors import Forbidden
 from gracectl.model import names
+from gracectl.policy.release import Release, release_patch
 
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
@@ -331,6 +332,53 @@ async def test_what_one_may_not_do_is_named_with_the_right_and_the_rest_is_done(
         assert set(why) == {("Secret", "kube-system/gracectl-webhook-tls"), ("Node", "n1"), ("Node", "claimed")}
         assert "add the verb patch on nodes to the role" in why["Node", "n1"]
         assert held(stage) == ["claimed", "n1"]
+
+
+async def a_released_pod(stage: Stage, name: str = "web") -> str:
+    """The pod of a Deployment whose controller was killed between the release and the eviction; its name."""
+    await stage.create(a_workload("Deployment", name, 1))
+    await stage.clock.sleep(5)
+    (pod,) = (each for each in stage.server.store.table("pods") if each["metadata"]["labels"].get("app") == name)
+    value = pod["metadata"]["labels"][names.POD_TEMPLATE_HASH]
+    release = Release(stage.clock.now(), "Deployment", name, names.POD_TEMPLATE_HASH, value)
+    path = f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}"
+    await stage.call("PATCH", path, release_patch(release), "application/merge-patch+json")
+    await stage.clock.sleep(5)
+    return str(pod["metadata"]["name"])
+
+
+async def test_released_pods_return_and_their_replacements_go() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        name = await a_released_pod(stage)
+        assert len(stage.server.store.table("pods")) == 2
+        predicted = await Leaving(stage, dry_run=True).run()
+        assert [*removal_rows(predicted)] == [("1 released pod", "would be returned")]
+        report = await Leaving(stage).run()
+        assert [*removal_rows(report)] == [("1 released pod", "returned")]
+        await stage.clock.sleep(5)
+        (left,) = stage.server.store.table("pods")
+        assert left["metadata"]["name"] == name
+        assert left["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
+        assert names.RELEASED_FROM not in left["metadata"].get("annotations", {})
+
+
+async def test_a_released_pod_that_may_not_be_returned_is_named() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        name = await a_released_pod(stage)
+        report = await Leaving(stage, token=await asked_by(stage, *ENOUGH)).run()
+        (row,) = removal_rows(report)
+        assert row[0] == f"released pod shop/{name}"
+        assert row[1].startswith("FAILED: ")
+        assert "add the verb get on pods to the role" in row[1]
+
+
+async def test_a_pod_that_is_written_again_and_again_is_given_up_with_the_reason() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        name = await a_released_pod(stage)
+        leaving = Leaving(stage)
+        leaving.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path=f"/pods/{name}$"))
+        report = await leaving.run()
+        assert [each.name for each in report.failures] == [f"shop/{name}"]
 
 
 @pytest.mark.parametrize("missing", ["leases", "nodes pods"])
