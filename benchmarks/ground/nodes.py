@@ -12,8 +12,8 @@ from benchmarks.ground.waiting import STILL, Waiting
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import NODES
-from gracectl.model.names import FINALIZER
 from gracectl.model.node import Node
+from gracectl.policy.finalizers import has_finalizer
 from gracectl.runtime.clock import SystemClock
 
 PATIENCE = 300.0
@@ -27,7 +27,7 @@ async def until_held(client: KubeClient, names: Iterable[str], why: Callable[[],
     `still`: seconds that the first of them may take."""
 
     def is_held(node: Node | None) -> bool:
-        return node is not None and FINALIZER in node.finalizers
+        return node is not None and has_finalizer(node)
 
     await _all(client, names, "held by the controller", is_held, why, still)
 
