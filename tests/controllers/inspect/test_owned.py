@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE
 from support.karpenters import ALONE, karpenter_stage, pod_of, status_of
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 from gracectl.cli.status.messages import node_text, pod_reason
 from gracectl.inspect.status import NodeStatus
@@ -164,3 +164,23 @@ async def test_an_idle_node_of_karpenter_says_what_holds_it() -> None:
             WarningKind.OWNER_HOLDS,
             "let Karpenter disrupt it: kubectl annotate node k1 karpenter.sh/do-not-disrupt-",
         )
+
+
+async def test_with_assistance_the_forecast_is_gracectls_and_holds() -> None:
+    settings = the_settings(assist={"karpenter": True})
+    pace = {"ready-seconds": 5, "stop-seconds": 2}
+    web = a_workload("Deployment", "web", 4, behaviour=pace, pod={"nodeSelector": {"spread": "yes"}})
+    async with karpenter_stage("k1", settings=settings) as (stage, _):
+        await stage.patch_node("k1", {"metadata": {"labels": {"spread": "yes"}}})
+        await stage.create(web, a_budget_manifest("web", maxUnavailable=1))
+        await stage.patch_node("other", {"metadata": {"labels": {"spread": "yes"}}})
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.delete_node("k1")
+            await stage.clock.sleep(0.2)
+            status = await status_of(stage, "k1", settings.termination)
+            assert (status.is_assisted, isinstance(status.drained, Window)) == (True, True)
+            assert "and gracectl assists: step drain" in headline(stage, status)
+            await stage.until(lambda: not stage.pods_on("k1"))
+        assert isinstance(status.drained, Window)
+        assert stage.clock.now() <= status.drained.latest
