@@ -166,7 +166,7 @@ def decide_replacement(
     if failed_until > around.now:
         reason = f"replace first: its replacement was not Ready within {_seconds(settings.patience)}; trying again"
         return ReplacementDecision(ReplacementStep.WAIT, reason, failed_until)
-    return ReplacementDecision(ReplacementStep.RELEASE, "replace first: its replacement is requested")
+    return ReplacementDecision(ReplacementStep.RELEASE, "replace first: waiting for its replacement")
 
 
 def new_release(pod: Pod, facts: WorkloadFacts, now: float) -> Release | None:

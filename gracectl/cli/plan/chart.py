@@ -153,7 +153,13 @@ def _bars(group: PodGroup, origin: TimeOrigin) -> Iterator[Bar]:
         yield Bar(BarKind.GRACE, last, gone, f"removed by {elapsed(last)}{until}")
 
 
-HOLDS = {Outcome.BLOCKED: BarKind.BLOCKED, Outcome.PROTECTED: BarKind.PROTECTED, Outcome.EVICT: BarKind.BLOCKED}
+HOLDS = {
+    Outcome.BLOCKED: BarKind.BLOCKED,
+    Outcome.PROTECTED: BarKind.PROTECTED,
+    Outcome.EVICT: BarKind.BLOCKED,
+    Outcome.REPLACE: BarKind.BLOCKED,
+    Outcome.REPLACING: BarKind.BLOCKED,
+}
 """State of a pod that cannot be removed immediately; all other pods wait for their wave."""
 
 

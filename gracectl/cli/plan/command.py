@@ -29,6 +29,7 @@ from gracectl.cli.report import structured
 from gracectl.cli.settings import EffectiveSettings, SettingsSource, installation_note, settings_options
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import (
     DrainForecast,
     forecast_drains,
@@ -188,6 +189,7 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     budgets = await read_node_budgets(connection.client)
     chosen = nodes.among(cluster.nodes.values())
     around = await read_surroundings(connection.client, cluster, chosen)
+    await read_workloads(connection.client, cluster, settings.termination.policy.replace_first)
     note = "; ".join(filter(None, (installation_note(effective, leadership), around.note)))
     reports = await read_owner_reports(connection.client, cluster, chosen)
     return PlanInput(effective, cluster, chosen, now, budgets, connection.cluster, note, around, reports, leadership)

@@ -30,7 +30,7 @@ from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
 from gracectl.policy.forecast import PodForecast
-from gracectl.policy.plan import Outcome
+from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.scenario import PodRemoval, RemovalMethod
 from gracectl.policy.warnings import WarningKind
 
@@ -86,6 +86,8 @@ def removal_text(pod: PodForecast, origin: TimeOrigin, *, of_many: bool = False)
         return _eviction(pod, origin, of_many) + _deletion(pod, origin)
     if RemovalMethod.DELETED in pod.methods:
         return blocked_by(pod.entry) + _deletion(pod, origin)
+    if pod.entry.blocker is Blocker.REPLACEMENT:
+        return f"{blocked_by(pod.entry)}, then evicted" + _deletion(pod, origin)
     return f"stays: {blocked_by(pod.final_entry or pod.entry)}"
 
 

@@ -22,6 +22,7 @@ from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.view import ObjectView, StatusView, View, status_table
+from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import as_led, read_leadership, with_leadership
 from gracectl.inspect.owner_reports import read_owner_reports, with_reports
@@ -137,6 +138,7 @@ async def _read_frame(
         budgets = await read_node_budgets(connection.client) if candidates else ()
         shown = [node.name for node in cluster.nodes.values() if _selects(nodes, node)]
         reports = await read_owner_reports(connection.client, cluster, shown)
+        await read_workloads(connection.client, cluster, termination.policy.replace_first)
     due = due_nodes(cluster, termination, candidates, now, node_budgets=budgets)
     selected = {
         node.name

@@ -55,7 +55,12 @@ STATES = {
     NodePhase.IDLE: "idle",
 }
 
-POD_STATES = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
+POD_STATES = {
+    Outcome.DELETE: "deleted",
+    Outcome.EVICT: "leaving",
+    Outcome.REPLACE: "replacing",
+    Outcome.RETURN: "replacing",
+}
 """Names of outcomes that are verbs."""
 
 
@@ -258,7 +263,7 @@ def _pod(pod: PodStatus, at: float, *, with_remedy: bool) -> PodText:
 
 
 def pod_state(pod: PodStatus) -> str:
-    """`blocked`, `protected`, `waiting`, `terminating`, `leaving`, `deleted`."""
+    """`blocked`, `protected`, `replacing`, `waiting`, `terminating`, `leaving`, `deleted`."""
     return POD_STATES.get(pod.entry.outcome, pod.entry.outcome.value)
 
 

@@ -194,7 +194,7 @@ class ObjectView:
             echo(f"---\n{to_yaml(report)}" if self._output == "yaml" else to_json(report, indent=0))
 
 
-STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": "dim"}
+STYLES = {"blocked": "red", "protected": "yellow", "replacing": "yellow", "deleted": "red", "waiting": "dim"}
 """By the state of a pod."""
 
 

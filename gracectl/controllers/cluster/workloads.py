@@ -6,14 +6,16 @@ Read on demand, by name or within one namespace, and only where the feature is u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, TypeVar
 
+import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Forbidden, NotFound, NotServed
+from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import NAMESPACES, PODS, ROLLOUTS, VOLUME_CLAIMS, Resource
 from gracectl.model.node import Node
@@ -31,7 +33,7 @@ from gracectl.model.workloads import (
 )
 from gracectl.policy.placement import OtherNode
 from gracectl.policy.release import LABELS, release_of
-from gracectl.policy.replacement import WorkloadFacts
+from gracectl.policy.replacement import WorkloadFacts, facts_key, may_be_replaced
 from gracectl.policy.settings import ReplaceFirst
 
 T = TypeVar("T")
@@ -44,6 +46,9 @@ REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_worklo
 DEPLOYMENTS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="deployments", kind="Deployment")
 PENDING_PODS: Resource[PendingPod] = Resource("", "v1", "pods", "Pod", decode_pending)
 LABELED_NAMESPACES = NAMESPACES.read_by(decode_labels)
+CONCURRENCY: Final = 10
+MOST_WORKLOADS: Final = 200
+"""Workloads that a command reads at most."""
 ABOVE: Final = {each.kind: each for each in (DEPLOYMENTS, ROLLOUTS)}
 SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
@@ -63,6 +68,30 @@ async def read_facts(
         return await _Reader(client, pod, key).read(settings, nodes, now)
     except _MissingRight as missing:
         return WorkloadFacts(read_at=now, missing=str(missing))
+
+
+async def read_workloads(client: KubeClient, cluster: ClusterCache, settings: ReplaceFirst) -> None:
+    """Read the workloads of pods that may be replaced first into the cache, for the plans of a command.
+
+    Raises no ApiError: the facts say what is missing. `cluster` has all nodes.
+    """
+    due: dict[Key, Pod] = {}
+    for pod in cluster.pods.values():
+        if (may_be_replaced(pod, settings) or release_of(pod) is not None) and (key := facts_key(pod)) is not None:
+            due.setdefault(key, pod)
+    limit = anyio.CapacityLimiter(CONCURRENCY)
+
+    async def read(key: Key, pod: Pod) -> None:
+        async with limit:
+            try:
+                found = await read_facts(client, pod, key, settings, nodes=all_nodes(cluster), now=0.0)
+            except ApiError as error:
+                found = WorkloadFacts(read_at=0.0, missing=str(error))
+            cluster.workloads[key] = found
+
+    async with anyio.create_task_group() as group:
+        for key, pod in islice(due.items(), MOST_WORKLOADS):
+            group.start_soon(read, key, pod)
 
 
 def all_nodes(cluster: ClusterCache) -> Iterable[Node]:

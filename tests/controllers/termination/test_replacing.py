@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
+from support.clients import a_client, named
 from support.collector import figures
 from support.replacing import (
     annotate_pod,
@@ -18,10 +20,14 @@ from support.replacing import (
     the_pod,
     web,
 )
-from support.stage import Stage, a_budget_manifest, staged, the_settings
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
 
+from gracectl.controllers.cluster.workloads import read_workloads
+from gracectl.inspect.forecast import forecast_drains
+from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
+from gracectl.policy.answers import Unknown
 
 BUDGETS = [{"minAvailable": 1}, {"maxUnavailable": 0}, {"minAvailable": "100%"}, None]
 FOR_30_MINUTES = {"replaceFirst": {"patience": "30s"}}
@@ -271,6 +277,111 @@ async def test_a_deployment_that_is_deleted_meanwhile_takes_its_pod_along() -> N
         assert await told(stage, name_of(pod), "PodReturned") == [
             "deleted, as its ReplicaSet is gone: replace first: its ReplicaSet is gone"
         ]
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"selector": {"app": "web", "pod-template-hash": "x"}, "ports": [{"port": 80}]},
+}
+POLICY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"pod-template-hash": "x"}}}]}]},
+}
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies"
+SERVICES = "/api/v1/namespaces/shop/services"
+
+
+@pytest.mark.parametrize(
+    ("path", "thing", "reason"),
+    [
+        (SERVICES, SERVICE, "service shop/web selects pods by label pod-template-hash"),
+        (POLICIES, POLICY, "network policy shop/web selects pods by label pod-template-hash"),
+    ],
+)
+async def test_a_label_that_others_select_by_is_not_changed(path: str, thing: JsonObject, reason: str) -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        await stage.call("POST", path, thing)
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 15.0)
+            assert f"not replaced first: {reason}" in reason_on(stage, node_of(pod))
+            assert not is_released(await the_pod(stage))
+
+
+@pytest.mark.parametrize("modes", [["ReadWriteOnce"], ["ReadWriteMany"]])
+async def test_a_volume_of_one_node_is_not_shared(modes: list[str]) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "shop"},
+        "spec": {"accessModes": modes, "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    async with staged(
+        "n1", "n2", objects=[claim, *with_budget({"minAvailable": 1}, pod={"volumes": volumes})]
+    ) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 1.0)
+            assert any(map(is_released, pods_of(stage))) is (modes == ["ReadWriteMany"])
+            await until(stage, 15.0)
+            if modes == ["ReadWriteOnce"]:
+                assert "not replaced first: volume claim data is ReadWriteOnce" in reason_on(stage, node_of(pod))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [
+        ("GET", "/replicasets/", "missing permission: get replicasets.apps"),
+        ("GET", "/services$", "missing permission: list services"),
+        ("PATCH", "/pods/[^/]+$", "its release was refused: patch pods"),
+    ],
+)
+async def test_a_missing_right_costs_the_replacement_and_nothing_else(method: str, path: str, reason: str) -> None:
+    objects = [*with_budget({"minAvailable": 1}), a_pod_manifest("other", "n1"), a_pod_manifest("more", "n2")]
+    async with staged("n1", "n2", objects=objects) as stage:
+        pod = await the_pod(stage)
+        stage.transport.before.add(Rule(fault=Refuse(403), method=method, path=path))
+        async with draining(stage, node_of(pod)):
+            await until(stage, 15.0)
+            assert f"not replaced first: {reason}" in reason_on(stage, node_of(pod))
+            assert [name for name, _ in evictions(stage)] in (["other"], ["more"])
+
+
+async def test_a_replica_set_of_its_own_needs_a_label_in_its_selector() -> None:
+    labels = {"app": "web", names.REPLACE_FIRST: "own"}
+    whole = web(pod={"labels": labels})
+    alone = {**whole, "kind": "ReplicaSet", "spec": {**whole["spec"], "selector": {"matchLabels": labels}}}
+    async with staged("n1", "n2", objects=[alone, a_budget_manifest("web", minAvailable=1)]) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, draining(stage, node_of(pod)):
+            await stage.until_gone(node_of(pod))
+        (left,) = pods_of(stage)
+        assert (left["metadata"]["labels"], seen.fewest) == (labels, 1)
+
+
+async def test_commands_forecast_and_explain_it() -> None:
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod, client = await the_pod(stage), a_client(stage)
+        node, settings = node_of(pod), stage.settings.termination
+        answers = []
+        for reason in ("waiting for its replacement", "Deployment shop/web has strategy Recreate"):
+            cluster = await snapshot(client, named(node))
+            await read_workloads(client, cluster, settings.policy.replace_first)
+            found = forecast_drains(cluster, settings, [node], stage.clock.now(), stage.settings.assumptions)
+            (forecast,) = found.whole.nodes
+            (of_pod,) = forecast.pods
+            assert reason in of_pod.entry.reason
+            answers.append(forecast.drained)
+            await edit_deployment(stage, {"strategy": {"type": "Recreate", "rollingUpdate": None}})
+            await stage.clock.sleep(1)
+        assert answers[0] == Unknown((f"when the replacement of shop/{name_of(pod)} is Ready",))
 
 
 # -- restarts ----------------------------------------------------------------------------------------------------------

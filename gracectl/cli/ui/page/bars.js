@@ -4,11 +4,12 @@ import { deadlineRisk, kept } from "./state.js";
 import { elapsed, listed, ms } from "./format.js";
 
 /** What holds a node is what its pods do, the first of these that any pod does. */
-const STATES = ["deleted", "leaving", "terminating", "blocked", "protected", "waiting"];
+const STATES = ["deleted", "leaving", "terminating", "replacing", "blocked", "protected", "waiting"];
 const NAMES = {
   leaving: "pods leave",
   deleted: "pods are deleted for the deadline",
   terminating: "pods stop",
+  replacing: "replaced before they leave",
   blocked: "blocked by a budget",
   protected: "protected",
   waiting: "waiting for an earlier wave",

@@ -6,7 +6,7 @@ import { answerText, clock, counted, elapsed, listed, ms, rough } from "./format
 import { deadlineRisk, kept } from "./state.js";
 import { historyFacts } from "./history.js";
 
-const ORDER = ["blocked", "protected", "deleted", "terminating", "leaving", "waiting"];
+const ORDER = ["blocked", "protected", "replacing", "deleted", "terminating", "leaving", "waiting"];
 const MOST_PODS = 150;
 
 /** The panel of the open node. `close()`: it was closed. */
