@@ -67,7 +67,6 @@ from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.policy.finalizers import FinalizerRule, finalizer_rule
 from gracectl.policy.interruption import is_urgent
-from gracectl.policy.owners import other_owner_of_claim
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.supervise import Component, run_components
@@ -171,7 +170,9 @@ class Controller:
         if isinstance(provider, UsesCluster):
             provider.use(self._client.fenced(fence))
             self._provider_rights = provider.rights()
-        self._karpenter = KarpenterPresence(self._client, clock, lambda: self._manager.look_at_finalizers())
+        self._karpenter = KarpenterPresence(
+            self._client, clock, cluster.presence, lambda: self._manager.look_at_finalizers()
+        )
         self._election = self._make_election(rng)
         program = Program(
             clients=(self._client, self._deleting),
@@ -390,7 +391,7 @@ class Controller:
         """Whether budgets for nodes must not stop the deletion of a node: its machine goes anyway, or the deadline of
         another owner runs since the deletion of its claim, which the budgets have allowed."""
         claims = self._cluster.claims_of(node)
-        is_anothers = any(each.deletion_timestamp is not None and other_owner_of_claim(each) for each in claims)
+        is_anothers = any(each.deletion_timestamp is not None and self._cluster.owner_of_claim(each) for each in claims)
         return is_anothers or is_urgent(node, self._clock.now(), self._dependencies.termination.policy.lead_seconds)
 
     @property

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 import anyio
+import msgspec
 
 from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
@@ -26,18 +27,27 @@ POLL_SECONDS: Final = 30.0
 """Interval at which a Karpenter that is installed later is looked for."""
 
 
+class Presence(msgspec.Struct):
+    """Other controllers in the cluster. `has_karpenter`: it is installed, or that is not known yet. Without it, no
+    claim is Karpenter's, whatever its labels and nodeClassRef: others make claims too."""
+
+    has_karpenter: bool = True
+
+
 class KarpenterPresence:
     """Looks for Karpenter; `appeared` is called when it was not there, and is."""
 
-    def __init__(self, client: KubeClient, clock: Clock, appeared: Callable[[], None]) -> None:
+    def __init__(self, client: KubeClient, clock: Clock, presence: Presence, appeared: Callable[[], None]) -> None:
         self._client = client
         self._clock = clock
+        self._presence = presence
         self._appeared = appeared
         self.is_installed = False
 
     async def look(self) -> bool:
         """Whether it is installed, or was. Raises ApiError."""
         self.is_installed = self.is_installed or await is_served(self._client, NODE_POOL_VERSIONS)
+        self._presence.has_karpenter = self.is_installed
         return self.is_installed
 
     async def run(self) -> None:

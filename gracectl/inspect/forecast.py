@@ -249,7 +249,7 @@ def is_terminating(node: Node, settings: TerminationSettings, cluster: ClusterCa
 
 
 def _manages(node: Node, settings: TerminationSettings, cluster: ClusterCache | None) -> bool:
-    return settings.managed.includes(node, () if cluster is None else cluster.claims_of(node))
+    return settings.managed.includes(node, () if cluster is None else cluster.owning_claims_of(node))
 
 
 def deadline_if_requested(
@@ -380,7 +380,7 @@ def node_warnings(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, *, for_maintenance: bool = False
 ) -> Iterator[PlanWarning]:
     """Warnings about the node itself that prevent its termination or drain."""
-    if warning := unmanaged_warning(settings, node, cluster.claims_of(node), for_maintenance=for_maintenance):
+    if warning := unmanaged_warning(settings, node, cluster.owning_claims_of(node), for_maintenance=for_maintenance):
         yield warning
     yield from shutdown_warnings(node)
     if for_maintenance and node.deletion_timestamp is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -21,13 +22,13 @@ from gracectl.controllers.cluster.cache import BY_NAME, BY_NAMESPACE, BY_NODE, C
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.controllers.cluster.volumes import read_volumes
 from gracectl.kube.cache import CachePartition
-from gracectl.kube.cache.reading import fill, fill_served, read_served
+from gracectl.kube.cache.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Forbidden
+from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.requests import Selection as Selected
 from gracectl.kube.requests import bound_to
-from gracectl.kube.resources import NODE_BUDGETS
+from gracectl.kube.resources import NODE_BUDGETS, NODE_POOL_VERSIONS
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
@@ -60,6 +61,7 @@ async def snapshot(
     cluster = empty_cluster_cache()
     await fill(cluster.nodes, client, informers.nodes)
     await fill_served(cluster.claims, client, informers.claims)
+    cluster.presence.has_karpenter = await is_served(client, NODE_POOL_VERSIONS)
     selected = {*(node.name for node in cluster.nodes.values() if selects(node)), *others(cluster)}
 
     async def read_budgets() -> None:
@@ -184,6 +186,7 @@ class ClusterWatcher:
         self._client = client
         self._volumes_changed: set[str] = set()  # names of nodes with other attachments, or pods with claims
         self._tried_claims: set[tuple[str, str]] = set()
+        self._has_looked = bool(only.names)  # for Karpenter; claims, which it may own, are not read by names
         self._subscribe()
 
     def compare_clusters(self) -> None:
@@ -204,14 +207,21 @@ class ClusterWatcher:
                     group.start_soon(self._keep_reading_budgets, group)
                 else:
                     group.start_soon(self._read_volumes)
+                    group.start_soon(self._look_for_karpenter)
                 await self._keep_selecting(group)
 
     async def wait_live(self) -> None:
         """Return when everything has been listed, including the pods of the nodes that are selected by then."""
         for reflector in self._always:
             await reflector.wait_live()
-        while not (self._has_listed_pods and self.cluster.budgets.live):
+        while not (self._has_looked and self._has_listed_pods and self.cluster.budgets.live):
             await self._wakeup.wait()
+
+    async def _look_for_karpenter(self) -> None:
+        with suppress(ApiError):  # then claims may be Karpenter's
+            self.cluster.presence.has_karpenter = await is_served(self._client, NODE_POOL_VERSIONS)
+        self._has_looked = True
+        self._note_progress()
 
     async def changed(self, seconds: float) -> bool:
         """Whether anything has changed since the last call; waits for a change, at most this number of seconds.

@@ -6,7 +6,7 @@ that came back under the name of another is another instance. Before that, the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gracectl.model.meta import ClusterObject, Condition
 from gracectl.model.node import Node
@@ -32,6 +32,20 @@ class NodeClaim(ClusterObject, frozen=True, gc=False):
     node_name: str = ""
     """Empty until the node has registered."""
     conditions: tuple[Condition, ...] = ()
+
+
+def finder_of_claims(claims: Iterable[NodeClaim]) -> Callable[[Node], tuple[NodeClaim, ...]]:
+    """Function that finds the claims of a node among these."""
+    at: dict[str, dict[str, NodeClaim]] = {}  # by providerID, and by name of the node
+    for claim in claims:
+        for place in {claim.provider_id, claim.node_name} - {""}:
+            at.setdefault(place, {})[claim.uid] = claim
+
+    def find(node: Node) -> tuple[NodeClaim, ...]:
+        near = {**at.get(node.provider_id, {}), **at.get(node.name, {})}
+        return tuple(claim for claim in near.values() if belongs(node, claim))
+
+    return find
 
 
 def belongs(node: Node, claim: NodeClaim) -> bool:

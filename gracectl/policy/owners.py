@@ -46,7 +46,7 @@ class Ownership(msgspec.Struct, frozen=True):
 
 def other_owner(node: Node, claims: Iterable[NodeClaim]) -> Ownership | None:
     """The other controller that drains this node; None: ours, if the settings select it. `claims`: those of the node,
-    as far as they are known."""
+    as far as they are known; none where Karpenter is not installed."""
     if reason := _karpenter_label(node.labels):
         return Ownership(DrainOwner.KARPENTER, reason)
     if any(taint.key == names.UNREGISTERED_TAINT_KEY for taint in node.taints):
@@ -72,10 +72,6 @@ class ManagedNodes(msgspec.Struct, frozen=True):
     def includes(self, node: Node, claims: Iterable[NodeClaim] = ()) -> bool:
         """Whether this node is managed. `claims`: see `other_owner`."""
         return self.selector.matches(node.labels) and (self.of_any_owner or other_owner(node, claims) is None)
-
-    def includes_claim(self, claim: NodeClaim) -> bool:
-        """Whether this claim is managed before it has a node."""
-        return self.selector.matches(claim.labels) and (self.of_any_owner or other_owner_of_claim(claim) is None)
 
 
 EVERY_NODE: Final = ManagedNodes(LabelSelector(), of_any_owner=True)

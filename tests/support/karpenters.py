@@ -19,6 +19,7 @@ from gracectl.inspect.status import NodeStatus, node_statuses, with_forecasts
 from gracectl.inspect.watcher import snapshot
 from gracectl.policy.forecast import Assumptions
 from support.clients import a_client
+from support.karpenter import karpenter_is_installed
 from support.stage import Stage, staged
 
 ALONE = TerminationSettings(assist=AssistSettings(karpenter=False))
@@ -30,6 +31,8 @@ async def karpenter_stage(
 ) -> AsyncIterator[tuple[Stage, Karpenter]]:
     """These nodes of Karpenter, which has taken charge of them, the node `other`, and these objects."""
     async with staged("other", **options) as stage, anyio.create_task_group() as group:
+        await karpenter_is_installed(stage)
+        await stage.clock.sleep(0.9)  # instants are whole seconds again
         karpenter = Karpenter(stage.cluster.api, stage.cluster.pace)
         group.start_soon(karpenter.run)
         for name in nodes:

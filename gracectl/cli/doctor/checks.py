@@ -10,6 +10,7 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -34,7 +35,7 @@ from gracectl.cloud.provider import UnknownProvider, UsesCluster, load_provider
 from gracectl.config import Settings
 from gracectl.controllers.rbac import rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
-from gracectl.kube.cache.reading import is_served, read_all, read_first_served
+from gracectl.kube.cache.reading import is_served, read_all, read_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
 from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
@@ -52,6 +53,7 @@ from gracectl.kube.resources import (
     PODS,
 )
 from gracectl.kube.transport.skew import SkewEstimate
+from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
@@ -379,11 +381,10 @@ async def _reached(client: KubeClient, unreached: str) -> Finding:
 
 async def check_nodes(doctor: Doctor) -> Sequence[Finding]:
     """Finalizers, machines and other owners of nodes."""
-    try:
-        served = await read_first_served(doctor.client, NODE_CLAIM_VERSIONS)
-    except Forbidden:
-        served = None  # labels and taints show nearly all owners
-    claims = () if served is None else served[1]
+    claims: Sequence[NodeClaim] = ()
+    if await is_served(doctor.client, NODE_POOL_VERSIONS):
+        with suppress(Forbidden):  # labels and taints show nearly all owners
+            claims = await read_served(doctor.client, NODE_CLAIM_VERSIONS)
     return node_findings(await read_all(doctor.client, NODES), claims, doctor.settings)
 
 

@@ -11,7 +11,7 @@ from gracectl.cloud.provider import NONE
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.claim import NodeClaim, belongs
+from gracectl.model.claim import NodeClaim, finder_of_claims
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
@@ -39,9 +39,9 @@ def node_findings(nodes: Sequence[Node], claims: Iterable[NodeClaim], settings: 
     managed: list[Node] = []
     others: list[Node] = []
     owned: dict[str, Ownership] = {}
-    known = tuple(claims)
+    claims_of = finder_of_claims(claims)
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
-        of_node = tuple(claim for claim in known if belongs(node, claim))
+        of_node = claims_of(node)
         if (owner := other_owner(node, of_node)) is not None:
             owned[node.name] = owner
         else:

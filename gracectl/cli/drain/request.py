@@ -236,7 +236,7 @@ def check(found: ReadNodes, *, for_maintenance: bool, strictness: Strictness) ->
 def _reason(node: Node, found: ReadNodes, for_maintenance: bool) -> str:
     if for_maintenance and node.deletion_timestamp is not None:
         return f"{_deletion_age(node, found.now)}; a deletion cannot be undone"
-    claims = () if found.inputs is None else found.inputs.cluster.claims_of(node)
+    claims = () if found.inputs is None else found.inputs.cluster.owning_claims_of(node)
     warning = unmanaged_warning(found.settings.termination, node, claims, for_maintenance=for_maintenance)
     return "" if warning is None else warning.message
 

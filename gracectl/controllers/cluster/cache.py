@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gracectl.cloud.provider import InstanceKey
+from gracectl.controllers.karpenter import Presence
 from gracectl.kube.cache import Cache, Key
 from gracectl.kube.resources import NODE_CLAIMS, NODES, PODS, Resource
 from gracectl.kube.transport.operation import Operation
@@ -28,7 +29,7 @@ from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.maintenance import is_maintenance_requested
-from gracectl.policy.owners import ManagedNodes, Ownership, other_owner
+from gracectl.policy.owners import ManagedNodes, Ownership, other_owner, other_owner_of_claim
 from gracectl.policy.pace import is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
@@ -67,6 +68,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
     """Volumes of pods that stay, by the UID of the pod and the name of its claim (see `read_volumes`)."""
     workloads: dict[Key, WorkloadFacts]
     """What was read of workloads with pods that may be replaced (see `read_facts`), by `facts_key`."""
+    presence: Presence
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -189,18 +191,26 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     def manages(self, managed: ManagedNodes, node: Node) -> bool:
         """Whether a node is managed."""
-        return managed.includes(node, self.claims_of(node))
+        return managed.includes(node, self.owning_claims_of(node))
 
     def manages_claim(self, managed: ManagedNodes, claim: NodeClaim) -> bool:
         """Whether a claim is managed: its nodes decide, and before it has any, its own labels."""
         nodes = self.nodes_of(claim)
         if nodes:
             return any(self.manages(managed, node) for node in nodes)
-        return managed.includes_claim(claim)
+        return managed.selector.matches(claim.labels) and (managed.of_any_owner or self.owner_of_claim(claim) is None)
 
     def owner_of(self, node: Node) -> Ownership | None:
         """The other controller that drains a node; None: ours, if the settings select it."""
-        return other_owner(node, self.claims_of(node))
+        return other_owner(node, self.owning_claims_of(node))
+
+    def owner_of_claim(self, claim: NodeClaim) -> Ownership | None:
+        """The other controller that terminates a claim; None: ours, if the settings select it."""
+        return other_owner_of_claim(claim) if self.presence.has_karpenter else None
+
+    def owning_claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
+        """The claims that may show another owner of a node."""
+        return self.claims_of(node) if self.presence.has_karpenter else ()
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """The pods bound to a node."""
@@ -294,6 +304,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
         machines=Cache("machines", {BY_PROVIDER_ID: lambda machine: (machine.provider_id,)}),
         matcher=BudgetMatcher(budgets),
         slices=Slices(),
+        presence=Presence(),
         volumes={},
         workloads={},
     )

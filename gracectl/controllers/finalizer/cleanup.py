@@ -19,15 +19,15 @@ import msgspec
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.termination.finalizer import finalizer_removal_patch
-from gracectl.kube.cache.reading import read_all, read_first_served
+from gracectl.kube.cache.reading import is_served, read_all, read_first_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.client.retry import is_transient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import ALL, bound_to
-from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODES, PODS, Resource
+from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODE_POOL_VERSIONS, NODES, PODS, Resource
 from gracectl.model import names
-from gracectl.model.claim import NodeClaim, belongs
+from gracectl.model.claim import NodeClaim, finder_of_claims
 from gracectl.model.node import Node
 from gracectl.policy.finalizers import has_finalizer, our_finalizers
 from gracectl.policy.maintenance import is_in_maintenance
@@ -95,7 +95,8 @@ async def take_inventory(client: KubeClient) -> Inventory:
     nodes = await read_all(client, NODES, keep=lambda node: has_finalizer(node) or _has_our_cordon(node))
     found = await read_first_served(client, NODE_CLAIM_VERSIONS)
     claims = () if found is None else found[1]
-    strangers = _strangers(nodes, claims)
+    has_karpenter = await is_served(client, NODE_POOL_VERSIONS)
+    strangers = _strangers(nodes, claims if has_karpenter else ())
     return Inventory(
         nodes=tuple(node for node in nodes if _removable(node, strangers)),
         claims=tuple(claim for claim in claims if _removable(claim, strangers)),
@@ -107,18 +108,10 @@ async def take_inventory(client: KubeClient) -> Inventory:
 
 def _strangers(nodes: Iterable[Node], claims: Iterable[NodeClaim]) -> frozenset[str]:
     """UIDs of the nodes and claims that another controller owns."""
-    found: set[str] = set()
-    claims_at: dict[str, list[NodeClaim]] = {}  # by providerID, and by name of the node
-    for claim in claims:
-        if other_owner_of_claim(claim) is not None:
-            found.add(claim.uid)
-            for place in {claim.provider_id, claim.node_name} - {""}:
-                claims_at.setdefault(place, []).append(claim)
-    for node in nodes:
-        near = (*claims_at.get(node.provider_id, ()), *claims_at.get(node.name, ()))
-        if other_owner(node, [claim for claim in near if belongs(node, claim)]) is not None:
-            found.add(node.uid)
-    return frozenset(found)
+    anothers = [claim for claim in claims if other_owner_of_claim(claim) is not None]
+    claims_of = finder_of_claims(anothers)
+    others = (node.uid for node in nodes if other_owner(node, claims_of(node)) is not None)
+    return frozenset((*(claim.uid for claim in anothers), *others))
 
 
 def _removable(thing: NodeOrClaim, strangers: Collection[str]) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.policy.finalizers import has_finalizer, needs_finalizer
-from gracectl.policy.owners import other_owner_of_claim
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -99,7 +98,7 @@ class FinalizerController:
         if claim is None:
             return
         tracked = TrackedObject(self._context.claim_resource(), claim)
-        if _is_strangers_claim(claim):
+        if self._is_strangers_claim(claim):
             await self._remove(tracked)
         elif needs_finalizer(claim) and self._manages(claim):
             await self._add(tracked, f"node claim {name}")
@@ -168,7 +167,7 @@ class FinalizerController:
     def _note_claim(self, claim: NodeClaim) -> None:
         if self._context.finalizer().is_replaced_on(claim) and self._manages(claim):
             self._replacements.add(f"{NODE_CLAIMS.kind}/{claim.name}")
-        elif _is_strangers_claim(claim) or (needs_finalizer(claim) and self._manages(claim)):
+        elif self._is_strangers_claim(claim) or (needs_finalizer(claim) and self._manages(claim)):
             self._claims.add(claim.name)
 
     def _manages(self, claim: NodeClaim) -> bool:
@@ -177,6 +176,5 @@ class FinalizerController:
     def _is_strangers(self, node: Node) -> bool:
         return names.OWN_FINALIZER in node.finalizers and self._cluster.owner_of(node) is not None
 
-
-def _is_strangers_claim(claim: NodeClaim) -> bool:
-    return names.OWN_FINALIZER in claim.finalizers and other_owner_of_claim(claim) is not None
+    def _is_strangers_claim(self, claim: NodeClaim) -> bool:
+        return names.OWN_FINALIZER in claim.finalizers and self._cluster.owner_of_claim(claim) is not None

@@ -50,7 +50,7 @@ RULES_SECONDS: Final = 20.0
 def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
     """The drain of this node by another owner, and whether the settings assist it; None: there is none now."""
     wanted, cluster = context.settings.assist, context.cluster
-    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node))
+    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node)) if cluster.owner_of(node) else None
     if found is not None:
         return msgspec.structs.replace(found, is_assisted=wanted.karpenter)
     if is_in_maintenance(node):  # our own maintenance drains the node already

@@ -38,7 +38,6 @@ from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
 from gracectl.policy.maintenance import is_termination_begun
 from gracectl.policy.nodebudgets import may_unblock
-from gracectl.policy.owners import other_owner_of_claim
 from gracectl.policy.plan import plan
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import reason_of, triggers_of
@@ -143,7 +142,7 @@ class NodeClaimController:
         if claim is None or not is_finalizing(claim):
             return None
         if not self._is_managed(claim, state):
-            return None if other_owner_of_claim(claim) else self._report_unmanaged(claim)
+            return None if self._context.cluster.owner_of_claim(claim) else self._report_unmanaged(claim)
         state = state or self._open(claim)
         state.tracked.resource = self._context.claim_resource()
         state.tracked.refresh(claim)
@@ -154,7 +153,7 @@ class NodeClaimController:
         """Whether its nodes are managed, or were while they existed. The conditions of another owner's claim look like
         ours."""
         cluster = self._context.cluster
-        if other_owner_of_claim(claim) is not None:
+        if cluster.owner_of_claim(claim) is not None:
             return False
         if cluster.manages_claim(self._context.settings.managed, claim):
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.controllers.nodeclaims import KARPENTER_NODE_CLASS, ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
 from support.karpenter import NODE_POOLS_DEFINITION, karpenter_is_installed, karpenter_runs
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
@@ -66,6 +66,18 @@ async def test_each_terminates_its_own_nodes_and_gracectl_writes_nothing_to_thos
         }
         (message,) = [message for name, _, message in await stage.events() if name == "k2"]
         assert "Karpenter drains it (label karpenter.sh/nodepool=default); run gracectl drain k2" in message
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+async def test_claims_of_karpenters_classes_are_ours_where_no_karpenter_is_installed(is_installed: bool) -> None:
+    async with staged() as stage:
+        if is_installed:
+            await karpenter_is_installed(stage)
+        async with stage.settled():
+            await stage.add_nodes("n1", claim=ClaimSpec(spec={"nodeClassRef": dict(KARPENTER_NODE_CLASS)}))
+            await stage.clock.sleep(5)
+            ours = [] if is_installed else [names.FINALIZER]
+            assert held(stage) == {"n1": ours, "n1-claim": ours}
 
 
 async def test_an_unhealthy_node_of_karpenter_is_neither_cordoned_nor_counted() -> None:

@@ -44,7 +44,6 @@ def test_labels_of_nodes_and_claims(labels: dict[str, str], reason: str) -> None
     owner = other_owner(node, ())
     assert ("" if owner is None else owner.reason) == reason
     assert ALL.includes(node) is (not reason)
-    assert ALL.includes_claim(claim) is (not reason)
     assert EVERY_NODE.includes(node)
     if reason:
         assert str(owner) == f"Karpenter drains it ({reason})"
