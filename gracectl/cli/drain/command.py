@@ -11,7 +11,7 @@ import click
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.drain.here import MissingRights, without_controller
-from gracectl.cli.drain.kubectl import DryRunCommand, kubectl_flags
+from gracectl.cli.drain.kubectl import DryRunCommand, from_flags, kubectl_flags
 from gracectl.cli.drain.preview import DEADLINE_ENDS, NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
@@ -90,7 +90,7 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     deleted meanwhile. 4: the timeout has expired, or only stuck pods remain and --ignore-stuck is not set. 130:
     interrupted.
     """
-    _run(target, nodes, DrainOptions(for_maintenance=True, **options))
+    _run(target, nodes, DrainOptions(for_maintenance=True, **from_flags(options)))
 
 
 @click.command(cls=DryRunCommand)

@@ -103,36 +103,32 @@ def _without_value(word: str) -> tuple[str, ...]:
 
 
 def kubectl_flags(command: Command) -> Command:
-    """The flags; the command gets them as `manner`, `strictness` and `skips_deleted`."""
+    """The flags; `from_flags` makes options of them."""
+    for option in (
+        *(click.option(flag, is_flag=True, hidden=True) for flag in (*PERMITS, "--disable-eviction")),
+        *(
+            click.option(flag, type=int, default=0, hidden=True)
+            for flag in ("--chunk-size", "--skip-wait-for-delete-timeout")
+        ),
+        click.option("--grace-period", type=int, default=-1, hidden=True),
+        click.option("--pod-selector", default="", callback=_selector, hidden=True),
+        click.option("--strict", is_flag=True, help=f"Refuse what kubectl drain refuses; also {STRICT}=1."),
+    ):
+        command = option(command)
+    return command
 
-    def collected(*arguments: Any, **options: Any) -> None:
-        permitted = frozenset(flag for flag in PERMITS if options.pop(_name(flag)))
-        is_strict = options.pop("strict") or os.environ.get(STRICT, "") not in ("", "0")
-        for flag in () if is_strict else (flag for flag in PERMITS if flag in permitted):
-            print_error(f"{flag}: not needed: {PERMITS[flag]}")
-        options.pop("chunk_size")
-        manner = Manner(
-            grace_period=_grace(options.pop("grace_period")),
-            pod_selector=options.pop("pod_selector"),
-            disable_eviction=options.pop("disable_eviction"),
-        )
-        skips = options.pop("skip_wait_for_delete_timeout") > 0
-        options["ignore_stuck"] = options["ignore_stuck"] or skips
-        command(*arguments, manner=manner, strictness=Strictness(is_strict=is_strict, permitted=permitted), **options)
 
-    collected.__name__, collected.__doc__ = command.__name__, command.__doc__
-    collected.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    wrapped: Any = collected
-    for flag in PERMITS:
-        wrapped = click.option(flag, is_flag=True, hidden=True)(wrapped)
-    for flag in ("--chunk-size", "--skip-wait-for-delete-timeout"):
-        wrapped = click.option(flag, type=int, default=0, hidden=True)(wrapped)
-    wrapped = click.option("--grace-period", type=int, default=-1, hidden=True)(wrapped)
-    wrapped = click.option("--pod-selector", default="", callback=_selector, hidden=True)(wrapped)
-    wrapped = click.option("--disable-eviction", is_flag=True, hidden=True)(wrapped)
-    strict = click.option("--strict", is_flag=True, help=f"Refuse what kubectl drain refuses; also {STRICT}=1.")
-    found: Command = strict(wrapped)
-    return found
+def from_flags(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a drain, with `manner` and `strictness` in place of the flags."""
+    permitted = frozenset(flag for flag in PERMITS if options.pop(_name(flag)))
+    is_strict = options.pop("strict") or os.environ.get(STRICT, "") not in ("", "0")
+    for flag in () if is_strict else (flag for flag in PERMITS if flag in permitted):
+        print_error(f"{flag}: not needed: {PERMITS[flag]}")
+    del options["chunk_size"]
+    options["ignore_stuck"] |= options.pop("skip_wait_for_delete_timeout") > 0
+    how = {name: options.pop(name) for name in ("pod_selector", "disable_eviction")}
+    manner = Manner(grace_period=_grace(options.pop("grace_period")), **how)
+    return {**options, "manner": manner, "strictness": Strictness(is_strict=is_strict, permitted=permitted)}
 
 
 def _name(flag: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -47,7 +48,6 @@ from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import snapshot_of
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.cache.reading import read_all
-from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gracectl.kube.patching import patch_with_retry
@@ -331,7 +331,10 @@ class DrainRequest:
         """Read the nodes again, since the confirmation took time. Nodes that are gone are returned unchanged."""
         uids = {node.uid for node in found.nodes}
         if found.here:
-            read = [node for each in found.nodes if (node := await _read(connection.client, each.name)) is not None]
+            read = []
+            for each in found.nodes:
+                with suppress(NotFound):
+                    read.append(await connection.client.get(NODES, each.key))
         else:
             read = await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)
         now = {node.uid: node for node in read if node.uid in uids}
@@ -412,13 +415,6 @@ class DrainRequest:
                 self._deleted.add(node.uid)
                 await self._bulk.run([node], partial(_request_deletion, connection))
             await connection.clock.sleep(TURN_SECONDS)
-
-
-async def _read(client: KubeClient, name: str) -> Node | None:
-    try:
-        return await client.get(NODES, ("", name))
-    except NotFound:
-        return None
 
 
 async def _request_deletion(connection: Connection, node: Node, seconds: float | None = None) -> str:

@@ -16,8 +16,9 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Never, Window
 from gracectl.policy.deadlines import DeadlineOrigin
-from gracectl.policy.forecast import Assumptions
+from gracectl.policy.forecast import Assumptions, Bounds
 from gracectl.policy.settings import NodeGroup, PolicySettings
 from gracectl.policy.warnings import WarningKind
 
@@ -34,6 +35,11 @@ def a_claim(name: str = "c1", **fields: Any) -> NodeClaim:
 
 def annotated(instant: float) -> dict[str, str]:
     return {names.TERMINATION_TIMESTAMP: format_time(instant)}
+
+
+def by(seconds: float) -> dict[str, str]:
+    """Drained for maintenance, requested a minute ago, with a deadline."""
+    return {names.KEEP_DRAINED: format_time(NOW - 60), names.DRAIN_DEADLINE: format_time(NOW + seconds)}
 
 
 def cluster(*things: Node | NodeClaim) -> ClusterCache:
@@ -201,6 +207,41 @@ def test_one_that_is_kept_already_is_predicted_from_its_request_on() -> None:
     back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
     (node,) = predicted(back, for_maintenance=True).nodes
     assert (node.is_requested, node.forecast.draining.since) == (False, NOW)
+
+
+@pytest.mark.parametrize(("node", "seconds", "deadline"), [
+    pytest.param(a_good_node(), 60.0, 60.0, id="asked for"),
+    pytest.param(a_good_node(annotations=by(60.0)), None, 60.0, id="requested"),
+    pytest.param(a_good_node(annotations=by(60.0)), 90.0, 60.0, id="an earlier one is requested"),
+    pytest.param(a_good_node(annotations={names.DRAIN_DEADLINE: format_time(NOW - 5)}), None, None, id="left over"),
+    pytest.param(
+        a_good_node(annotations={**by(-5.0), names.CORDONED: "unschedulable"}), None, None, id="uncordoned since"
+    ),
+])  # fmt: skip
+def test_one_that_is_to_stay_may_have_a_deadline(node: Node, seconds: float | None, deadline: float | None) -> None:
+    pods = cluster(node)
+    pods.pods.replace([a_pod("held", grace_seconds=20, annotations={names.DO_NOT_DISRUPT: "true"})])
+    assumed = Assumptions(deadline_seconds=seconds)
+    (found,) = forecast_drains(pods, TerminationSettings(), ("n1",), NOW, assumed, for_maintenance=True).nodes
+    (held,) = found.forecast.pods
+    if deadline is None:
+        assert (found.deadline, found.deadline_origin) == (None, None)
+        assert isinstance(found.forecast.drained, Never)
+        return
+    assert found.deadline is not None
+    assert (found.deadline.at, found.deadline.annotation) == (NOW + deadline, names.DRAIN_DEADLINE)
+    assert found.deadline_origin == DeadlineOrigin("annotation", "Node n1")
+    assert held.removal == Bounds(NOW + deadline - 20, NOW + deadline - 20)
+    assert found.forecast.drained == Window(NOW + deadline - 20, NOW + deadline)
+
+
+def test_one_that_is_to_end_may_get_a_deadline_that_is_never_later_than_its_own() -> None:
+    for seconds, expected in ((60.0, 60.0), (3600.0, 1800.0)):
+        assumed = Assumptions(deadline_seconds=seconds)
+        settings = TerminationSettings(policy=PolicySettings(node_groups=GROUPS))
+        (found,) = forecast_drains(cluster(a_good_node()), settings, ("n1",), NOW, assumed).nodes
+        assert found.deadline is not None
+        assert found.deadline.at == NOW + expected
 
 
 def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import DRAINED, KEPT, NOW, a_budget, a_node, a_pod, cluster, going, kept, owned_by, replica
+from support.builders import DRAINED, KEPT, NOW, READY, a_budget, a_node, a_pod, cluster, going, kept, owned_by, replica
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.status import (
@@ -109,6 +109,24 @@ def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[N
     assert (status.state, status.step, status.waits_for) == expected
     assert is_active(node) is (status.state is not NodePhase.IDLE)
     assert status.is_done is (status.step == "drained")
+
+
+def test_the_deadline_of_a_drain_is_shown_until_the_node_is_drained() -> None:
+    annotations = {
+        names.KEEP_DRAINED: format_time(NOW - 100), names.CORDONED: "unschedulable",
+        names.DRAIN_DEADLINE: format_time(NOW + 60),
+    }  # fmt: skip
+    draining = kept(annotations=annotations, taints=(), conditions=READY)
+    status = status_of(draining, replica(grace_seconds=20))
+    assert status.deadline is not None
+    assert (status.state, status.step, status.deadline.at) == (NodePhase.MAINTENANCE, "drain", NOW + 60)
+    assert status.deadline_origin == DeadlineOrigin("annotation", "Node n1")
+    assert status.pods is not None
+    assert [pod.entry.delete_at for pod in status.pods] == [NOW + 40]
+    assert not status_of(draining).is_done
+    del annotations[names.DRAIN_DEADLINE]
+    drained = status_of(kept(annotations=annotations, taints=(), conditions=READY))
+    assert (drained.is_done, drained.deadline) == (True, None)
 
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
