@@ -16,14 +16,14 @@ from support.boards import BOARD_NOW, BROWSER, FixedClock, ServedBoard, chromium
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One browser for all tests of a file: while Playwright runs, no other test can run an event loop in its thread."""
-    found = chromium()
-    if found is None:
+    executable = chromium()
+    if executable is None:
         missing = f"no browser: apt-get install chromium, or name another Chromium by {BROWSER}"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=found, args=["--disable-gpu", "--renderer-process-limit=1"]
+            executable_path=executable, args=["--disable-gpu", "--renderer-process-limit=1"]
         )
         yield browser
         browser.close()

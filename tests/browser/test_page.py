@@ -196,9 +196,9 @@ def test_alarms_leave_the_list_its_room(
     attention = page.get_by_role("list", name="Attention")
     expect(attention).to_contain_text("more")
 
-    found = page.evaluate(HEIGHTS)
-    assert found["attention"] <= most
-    assert found["list"] >= least
+    heights = page.evaluate(HEIGHTS)
+    assert heights["attention"] <= most
+    assert heights["list"] >= least
 
     page.mouse.wheel(0, 2000)
     page.wait_for_function("scrollY > 300")
@@ -325,8 +325,8 @@ def test_the_page_words_an_answer_as_the_terminal_does(open_page: Open, serve: S
       const { answerText } = await import("./assets/format.js");
       return answers.map((each) => answerText(each, now));
     }"""
-    found = page.evaluate(script, [reports, BOARD_NOW * 1000])
-    assert [text.replace("–", "-") for text in found] == [elapsed_answer(answer, BOARD_NOW) for answer in ANSWERS]
+    words = page.evaluate(script, [reports, BOARD_NOW * 1000])
+    assert [text.replace("–", "-") for text in words] == [elapsed_answer(answer, BOARD_NOW) for answer in ANSWERS]
 
 
 def test_an_api_server_that_is_away_is_said_and_time_stands_still(open_page: Open, serve: Serve) -> None:

@@ -112,7 +112,7 @@ def tasks() -> list[int]:
 
 def kept_by(controller: Controller, classes: Collection[str] = TRANSIENT) -> Counter[str]:
     """Objects of these classes of gracectl that a controller holds, by class."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     known: set[int] = set()
     queue: deque[Any] = deque([controller])
     while queue:
@@ -121,9 +121,9 @@ def kept_by(controller: Controller, classes: Collection[str] = TRANSIENT) -> Cou
             continue
         known.add(id(thing))
         if type(thing).__module__.startswith("gracectl.") and type(thing).__name__ in classes:
-            found[type(thing).__name__] += 1
+            counts[type(thing).__name__] += 1
         queue.extend(_held_by(thing))
-    return found
+    return counts
 
 
 def _held_by(thing: Any) -> Iterator[Any]:

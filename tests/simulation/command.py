@@ -105,17 +105,17 @@ def results(seeds: range, workers: int) -> Iterator[tuple[int, Result]]:
 
 def smallest(result: Result) -> Result:
     """The result of the smallest plan that fails in the same way."""
-    rule, found = _rule(result.violations[0]), [result]
+    rule, shrunk = _rule(result.violations[0]), [result]
 
     def fails(plan: Plan) -> bool:
         smaller = _result_of(_forked(plan))
         if any(_rule(each) == rule for each in smaller.violations):
-            found.append(smaller)
+            shrunk.append(smaller)
             return True
         return False
 
     shrink(result.plan, fails)
-    return found[-1]
+    return shrunk[-1]
 
 
 def _rule(violation: str) -> str:

@@ -45,14 +45,14 @@ def written_deadline(thing: JsonObject | None) -> float:
 
 def annotations_of(thing: JsonObject) -> Mapping[str, str]:
     """Its annotations."""
-    found: Mapping[str, str] = thing["metadata"].get("annotations") or {}
-    return found
+    values: Mapping[str, str] = thing["metadata"].get("annotations") or {}
+    return values
 
 
 def labels_of(thing: JsonObject) -> Mapping[str, str]:
     """Its labels."""
-    found: Mapping[str, str] = thing["metadata"].get("labels") or {}
-    return found
+    labels: Mapping[str, str] = thing["metadata"].get("labels") or {}
+    return labels
 
 
 def is_deleted(thing: JsonObject | None) -> bool:
@@ -91,13 +91,13 @@ def protected_until(pod: JsonObject, settings: Settings) -> float:
 
 def blocks_node(pod: JsonObject) -> bool:
     """Whether a pod has do-not-evict, which blocks all pods of its node as long as it protects."""
-    found = (labels_of(pod).get(names.DO_NOT_EVICT), annotations_of(pod).get(names.DO_NOT_EVICT))
-    return any(value not in (None, "false") for value in found)
+    values = (labels_of(pod).get(names.DO_NOT_EVICT), annotations_of(pod).get(names.DO_NOT_EVICT))
+    return any(value not in (None, "false") for value in values)
 
 
 def _started(pod: JsonObject) -> str | None:
-    found: str | None = pod.get("status", {}).get("startTime")
-    return found
+    started: str | None = pod.get("status", {}).get("startTime")
+    return started
 
 
 def _duration(text: str) -> float:
@@ -185,8 +185,8 @@ def ranges_of(settings: Settings, labels: Mapping[str, str]) -> Ranges:
         if each is None:
             continue
         if each.shutdown_grace_period_by_pod_priority is not None:
-            found = each.shutdown_grace_period_by_pod_priority
-            return tuple(sorted((one.priority, float(one.shutdown_grace_period_seconds)) for one in found))
+            ranges = each.shutdown_grace_period_by_pod_priority
+            return tuple(sorted((one.priority, float(one.shutdown_grace_period_seconds)) for one in ranges))
         if each.shutdown_grace_period is not None:
             total = parse_seconds(each.shutdown_grace_period)
             critical = parse_seconds(each.shutdown_grace_period_critical_pods or "0")

@@ -86,7 +86,7 @@ class Deadlines(Rule):
         if begun == NEVER:
             return None
         owners = [node, *claims] if len(claims) == 1 else [node]
-        found = [Due(due.at, max(due.known, begun)) for each in owners for due in self._written[each.uid]]
+        dues = [Due(due.at, max(due.known, begun)) for each in owners for due in self._written[each.uid]]
         if len(claims) <= 1:
             clock = claims[0] if claims else node
             period = self._of_claims[claims[0].uid] if claims else None
@@ -95,8 +95,8 @@ class Deadlines(Rule):
                 (period,) = groups
             if period not in (None, NEVER) and clock.stamp != NEVER:
                 assert period is not None
-                found.append(Due(clock.stamp + period, max(clock.deleted, node.since)))
-        return min(found, key=lambda due: (due.at, due.known), default=None)
+                dues.append(Due(clock.stamp + period, max(clock.deleted, node.since)))
+        return min(dues, key=lambda due: (due.at, due.known), default=None)
 
     def earliest(self, node: ThingFacts) -> float:
         """The earliest deadline that a controller may believe in: of any claim that the node has had, any group, any
@@ -104,11 +104,11 @@ class Deadlines(Rule):
         owners = [node, *(self.seen.claims[uid] for uid in node.claims)]
         if min(each.deleted for each in owners) == NEVER:
             return NEVER
-        found = [due.at for each in owners for due in self._written[each.uid]]
+        instants = [due.at for each in owners for due in self._written[each.uid]]
         periods = {*self._periods[node.uid], *(self._of_claims[uid] for uid in node.claims)}
         starts = [each.stamp for each in owners]
-        found += [start + period for start in starts for period in periods if period is not None]
-        return min(found, default=NEVER)
+        instants += [start + period for start in starts for period in periods if period is not None]
+        return min(instants, default=NEVER)
 
 
 def _is_lifted(deed: Deed) -> bool:

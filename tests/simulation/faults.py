@@ -96,10 +96,10 @@ def _rule_text(rule: dict[str, Any], side: str) -> str:
     text = body["message"] if isinstance(body, dict) else body
     fields = ", ".join(f"{key} {value}" for key, value in fault.items() if key != "type" and value is not None)
     where = " ".join(filter(None, (rule.get("method", ""), rule.get("path", ""))))
-    found = (
+    parts = (
         f"{fault['type']} {fields}{f' ({text})' if text else ''} of {where or 'all'}, p {rule.get('probability', 1)}"
     )
-    return found if side == "before" else f"{found}, when it is done"
+    return parts if side == "before" else f"{parts}, when it is done"
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _line(chance: random.Random, elects: bool) -> dict[str, Any]:
 
 def _refusals(chance: random.Random, elects: bool) -> dict[str, Any]:
     """Of every recorded kind, in a row; some say what is not so (before) or not what is (behind)."""
-    found: list[dict[str, Any]] = []
+    refusals: list[dict[str, Any]] = []
     for name in chance.sample([*WRITES], 3):
         method, path = chance.choice(
             [
@@ -171,7 +171,7 @@ def _refusals(chance: random.Random, elects: bool) -> dict[str, Any]:
                 ("P", "nodeclaims"),
             ]
         )
-        found.append(
+        refusals.append(
             rule(
                 chance.choice(["before", "before", "behind"]),
                 WRITES[name],
@@ -181,8 +181,8 @@ def _refusals(chance: random.Random, elects: bool) -> dict[str, Any]:
             )
         )
     name = chance.choice([*EVICTIONS])
-    found.append(rule("before", EVICTIONS[name], method="POST", path="/eviction", probability=_share(chance)))
-    return {"subject": "all", "seconds": chance.choice(DURATIONS), "value": found}
+    refusals.append(rule("before", EVICTIONS[name], method="POST", path="/eviction", probability=_share(chance)))
+    return {"subject": "all", "seconds": chance.choice(DURATIONS), "value": refusals}
 
 
 def _webhook(chance: random.Random, elects: bool) -> dict[str, Any]:

@@ -122,8 +122,8 @@ class Forecasts(Rule):
             return
         self._made += 1
         assumptions = msgspec.structs.replace(Assumptions(), observed=self._log.observations())
-        found, self._seen = confirmed(forecast(nodes, now, assumptions), self._seen)
-        for node in found.nodes:
+        answer, self._seen = confirmed(forecast(nodes, now, assumptions), self._seen)
+        for node in answer.nodes:
             if not node.plan.drained and self.seen.now >= self._until:
                 uid = node.draining.view.node.uid
                 self._open.setdefault(uid, []).append((now, node.drained))
@@ -175,15 +175,15 @@ class Forecasts(Rule):
 
 def stored(seen: Observer) -> ClusterCache:
     """The cluster as the server has it now."""
-    found = empty_cluster_cache()
+    cache = empty_cluster_cache()
 
     def table(name: str) -> list[bytes]:
         objects: list[JsonObject] = [*seen.stage.server.store.table(name)]
         return [msgspec.json.encode(each) for each in objects]
 
-    found.nodes.replace([decode_node(each) for each in table("nodes")])
-    found.pods.replace([decode_pod(each) for each in table("pods")])
-    found.budgets.replace([decode_budget(each) for each in table("poddisruptionbudgets.policy")])
-    found.attachments.replace([decode_attachment(each) for each in table("volumeattachments.storage.k8s.io")])
-    found.claims.replace([decode_claim(each) for each in table("nodeclaims.karpenter.sh")])
-    return found
+    cache.nodes.replace([decode_node(each) for each in table("nodes")])
+    cache.pods.replace([decode_pod(each) for each in table("pods")])
+    cache.budgets.replace([decode_budget(each) for each in table("poddisruptionbudgets.policy")])
+    cache.attachments.replace([decode_attachment(each) for each in table("volumeattachments.storage.k8s.io")])
+    cache.claims.replace([decode_claim(each) for each in table("nodeclaims.karpenter.sh")])
+    return cache

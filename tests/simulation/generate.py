@@ -43,10 +43,10 @@ def _contradictions(seed: int, kind: str) -> tuple[Act, ...]:
     if kind not in ("alone", "contested"):
         return ()
     kinds = [each for each in (CLOCKS,) if chance.random() < 1 / 8]
-    found = [faults.a_fault(chance, each, elects=kind == "contested") for each in kinds]
+    drawn = [faults.a_fault(chance, each, elects=kind == "contested") for each in kinds]
     chance = random.Random(f"kubelets/{seed}")
     kinds = [each for each in (COPIED, LYING) if chance.random() < 1 / 8]
-    return (*found, *(faults.a_fault(chance, each, elects=kind == "contested") for each in kinds))
+    return (*drawn, *(faults.a_fault(chance, each, elects=kind == "contested") for each in kinds))
 
 
 def _faults(chance: random.Random, kind: str) -> tuple[Act, ...]:

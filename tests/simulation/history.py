@@ -63,20 +63,20 @@ def a_history(chance: random.Random, nodes: tuple[NodePlan, ...], objects: tuple
         [each["metadata"]["name"] for each in objects if each["kind"] == "Pod"],
         [each["metadata"]["name"] for each in objects if each["kind"] == "PodDisruptionBudget"],
     )
-    found: list[Act] = []
+    acts: list[Act] = []
     victims = [node for node in nodes if node.name != REFUGE]
     for node in chance.sample(victims, chance.randint(1, len(victims))):
         way = chance.choice(
             ["delete node", "delete node", "delete claim" if node.claim else "delete node", "label terminable"]
         )
-        found.append(Act(at=_instant(chance), what=way, subject=node.name))
+        acts.append(Act(at=_instant(chance), what=way, subject=node.name))
     kinds = [*ACTS]
     weights = [ACTS[kind].weight for kind in kinds]
     for kind in chance.choices(kinds, weights, k=chance.choice([0, 1, 2, 3, 4, 6, 8])):
         fields = ACTS[kind].draw(chance, world)
         if fields is not None:
-            found.append(Act(at=_instant(chance), what=kind, **fields))
-    return tuple(sorted(found, key=lambda act: act.at))
+            acts.append(Act(at=_instant(chance), what=kind, **fields))
+    return tuple(sorted(acts, key=lambda act: act.at))
 
 
 def _instant(chance: random.Random) -> float:
@@ -107,8 +107,8 @@ def _node(chance: random.Random, world: World) -> dict[str, Any] | None:
 
 
 def _claimed(chance: random.Random, world: World) -> dict[str, Any] | None:
-    found = [node.name for node in world.nodes if node.claim]
-    return {"subject": chance.choice(found)} if found else None
+    claimed = [node.name for node in world.nodes if node.claim]
+    return {"subject": chance.choice(claimed)} if claimed else None
 
 
 def _while(*seconds: float) -> Draw:
@@ -322,9 +322,9 @@ async def _patch_pod(scene: Scene, act: Act) -> None:
 async def _flip_pod_label(scene: Scene, act: Act) -> None:
     """A pod leaves its app, or its budget, and perhaps comes back: of a workload."""
     pods = [pod["metadata"]["name"] for pod in scene.stage.server.store.table("pods")]
-    found = sorted(name for name in pods if name.startswith(act.subject))
-    if found:
-        await scene.attempt("PATCH", f"{PODS}/{found[0]}", {"metadata": {"labels": {"app": act.value["as"]}}}, MERGE)
+    matching = sorted(name for name in pods if name.startswith(act.subject))
+    if matching:
+        await scene.attempt("PATCH", f"{PODS}/{matching[0]}", {"metadata": {"labels": {"app": act.value["as"]}}}, MERGE)
 
 
 async def _scale(scene: Scene, act: Act) -> None:

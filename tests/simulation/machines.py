@@ -184,8 +184,8 @@ def volumes_on(
     owners = (pod for pod in seen.pods.values() if pod.node == node and _has_claims(pod.object))
     if any(pod.is_stuck(min(pod.over, seen.now) + error) for pod in owners):
         return []
-    found = [each for each in attachments_on(seen, node) if is_known(seen.instant(each["metadata"][CREATED]) + 1.0)]
-    return [each["spec"]["source"]["persistentVolumeName"] for each in found]
+    volumes = [each for each in attachments_on(seen, node) if is_known(seen.instant(each["metadata"][CREATED]) + 1.0)]
+    return [each["spec"]["source"]["persistentVolumeName"] for each in volumes]
 
 
 def attachments_on(seen: Observer, node: str) -> list[JsonObject]:

@@ -97,8 +97,8 @@ class ThingFacts(msgspec.Struct):
     @property
     def provider_id(self) -> str:
         """That of its instance; empty if it is not known."""
-        found = self.object.get("spec", {}).get("providerID") or self.object.get("status", {}).get("providerID")
-        return str(found or "")
+        provider_id = self.object.get("spec", {}).get("providerID") or self.object.get("status", {}).get("providerID")
+        return str(provider_id or "")
 
     @property
     def instance(self) -> str:
@@ -263,8 +263,8 @@ class Observer:
 
     def instance_state(self, instance: str) -> str:
         """As the cloud has it; a missing one has terminated."""
-        found = (each.state for each in self.stage.cluster.cloud.instances if each.id == instance)
-        return next(found, "terminated")
+        states = (each.state for each in self.stage.cluster.cloud.instances if each.id == instance)
+        return next(states, "terminated")
 
     # -- what happens --------------------------------------------------------------------------------------------------
 

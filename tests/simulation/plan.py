@@ -156,13 +156,13 @@ def _terms(plan: Plan) -> Terms:
 def _asked(plan: Plan, acts: list[Act]) -> set[str]:
     """Nodes that something may terminate."""
     expires = any("expireAfter" in group for group in plan.settings.get("nodeGroups", ()))
-    found = {name for act in acts if act.what in ENDING for name in act.names}
-    found |= {name for act in acts if act.what == COPIED for name in (*act.names, act.subject)}  # it looks unhealthy
+    asked = {name for act in acts if act.what in ENDING for name in act.names}
+    asked |= {name for act in acts if act.what == COPIED for name in (*act.names, act.subject)}  # it looks unhealthy
     for node in plan.nodes:
         if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels):
-            found.add(node.name)
+            asked.add(node.name)
     # A kubelet that cannot report, or whose reports look old, makes its node unhealthy.
     is_silenced = any(act.what == "webhook" and "nodes/status" in act.value["resources"] for act in plan.faults)
     if "health" in plan.settings and (is_silenced or any(act.what == "server clock" for act in plan.faults)):
-        found |= {node.name for node in plan.nodes}
-    return found
+        asked |= {node.name for node in plan.nodes}
+    return asked

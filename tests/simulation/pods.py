@@ -75,8 +75,8 @@ class Deletions(Rule):
         assert deed.old is not None
         if _unmarked(deed.old) != _unmarked(deed.new):
             self.violated(f"pod {facts.name}: its status was changed beyond DisruptionTarget")
-        found = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
-        left = min(found, default=(NEVER, NEVER))[0] - self.seen.now - own_grace(deed.old)
+        deadlines = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
+        left = min(deadlines, default=(NEVER, NEVER))[0] - self.seen.now - own_grace(deed.old)
         if left > MARK_SECONDS + self.seen.terms.clock_error + NOISE:
             self.violated(f"pod {facts.name} was marked {left:.3f} s before its deletion is due")
 
@@ -86,8 +86,8 @@ class Deletions(Rule):
         is_first = "deletionTimestamp" not in before["metadata"]
         if deed.new is None and not is_first:
             return  # the second of the two changes by which a pod goes at once; the first was judged
-        found = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
-        deadline, latest = min(found, default=(NEVER, NEVER))
+        deadlines = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
+        deadline, latest = min(deadlines, default=(NEVER, NEVER))
         if deadline == NEVER:
             self.violated(f"pod {facts.name} was deleted, and nothing says that node {facts.node!r} has a deadline")
             return
@@ -287,8 +287,8 @@ class Budgets(Rule):
         if deed.is_by("create", "pods/eviction"):
             table = self.seen.stage.server.store.table("poddisruptionbudgets.policy").in_namespace(facts.namespace)
             labels = labels_of(deed.old or deed.object)
-            found = {name for name, each in table.items() if selector_matches(each["spec"].get("selector"), labels)}
-            self._evicted.append((self.seen.unix, f"{facts.namespace}/{facts.name}", found))
+            matching = {name for name, each in table.items() if selector_matches(each["spec"].get("selector"), labels)}
+            self._evicted.append((self.seen.unix, f"{facts.namespace}/{facts.name}", matching))
         elif is_ready(deed.old) and not is_ready(deed.new):
             self._left.append((self.seen.unix, facts.namespace))
 

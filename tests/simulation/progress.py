@@ -72,18 +72,18 @@ class Progress(Rule):
     def tick(self) -> None:
         if self.seen.now < self.seen.calm_since:
             return
-        found: dict[str, tuple[str, str]] = {}
+        conditions: dict[str, tuple[str, str]] = {}
         for node in self.seen.living_nodes():
             if is_ours(self.seen, node):
                 hold, free = hold_of(self.seen, node)
                 for pod in free:
-                    found[pod.uid] = (f"pod {pod.name} on node {node.name}", "may be evicted")
+                    conditions[pod.uid] = (f"pod {pod.name} on node {node.name}", "may be evicted")
                 if not hold.is_held and not free and not _is_at_work(self.seen, "nodes", node.name):
-                    found[node.uid] = (f"node {node.name}", hold.state)
+                    conditions[node.uid] = (f"node {node.name}", hold.state)
         for claim in self.seen.claims.values():
             if claim.gone == NEVER and (state := self._of_claim(claim)):
-                found[claim.uid] = (f"claim {claim.name}", state)
-        for uid, (what, state) in found.items():
+                conditions[claim.uid] = (f"claim {claim.name}", state)
+        for uid, (what, state) in conditions.items():
             before = self._free.get(uid)
             since = before[1] if before is not None and before[0] == state else self.seen.now
             self._free[uid] = state, since
@@ -91,7 +91,7 @@ class Progress(Rule):
             if self.seen.now - since > limit and (uid, state) not in self._reported:
                 self._reported.add((uid, state))
                 self.violated(f"{what} {state}: nothing holds it, and nothing has happened for {limit:g} s")
-        self._free = {uid: self._free[uid] for uid in found}
+        self._free = {uid: self._free[uid] for uid in conditions}
 
     def _of_claim(self, claim: ThingFacts) -> str:
         """What a controller has to do about a claim that is being deleted; empty: nothing."""
@@ -317,8 +317,8 @@ def is_shown(seen: Observer, facts: ThingFacts, state: str, subjects: tuple[str,
     """Whether a condition on the object says that it waits, and names one of the subjects, if any. An Event will do
     where no condition is for that, or the server has refused to write one."""
     types = WORDS.get(state, ())
-    found = (condition(facts.object, type_) for type_ in types or ALL)
-    shown = [f"{each.get('reason')} {each.get('message', '')}" for each in found if each]
+    conditions = (condition(facts.object, type_) for type_ in types or ALL)
+    shown = [f"{each.get('reason')} {each.get('message', '')}" for each in conditions if each]
     if not types or was_refused(seen, "nodes", facts.name) or was_refused(seen, "nodeclaims", facts.name):
         events = seen.stage.server.store.table("events")
         about = (each for each in events if each.get("involvedObject", {}).get("uid") == facts.uid)

@@ -37,13 +37,13 @@ class MoodyProvider(WatchedProvider):
         self._time = contest.stage.clock
 
     async def state(self, provider_id: str) -> InstanceState:
-        found = await super().state(provider_id)
+        state = await super().state(provider_id)
         if self._has_mood("state", "lies"):
             self.said_gone.setdefault(provider_id, self._time.monotonic())
             return InstanceState.GONE
         if self._has_mood("state", "nonsense"):
             return cast(InstanceState, self._rng.choice([None, "gone?", 404]))
-        return InstanceState.UNKNOWN if self._has_mood("state", "cannot tell") else found
+        return InstanceState.UNKNOWN if self._has_mood("state", "cannot tell") else state
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         if self._has_mood("terminate", "lies"):

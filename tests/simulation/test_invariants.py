@@ -73,9 +73,9 @@ class Culprit:
         await self.stage.provider.terminate(f"sim:///zone-a/{self.stage.instances[node]}")
 
     def _pod(self, name: str) -> tuple[str, str]:
-        found = self.stage.server.store.table("pods").get(NAMESPACE, name)
-        assert found is not None, name
-        return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", found["metadata"]["uid"]
+        pod = self.stage.server.store.table("pods").get(NAMESPACE, name)
+        assert pod is not None, name
+        return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", pod["metadata"]["uid"]
 
 
 class World(NamedTuple):
@@ -673,8 +673,8 @@ async def test_a_violation_is_reported(crime: Crime) -> None:
         invariants = Invariants(stage, CALM)
         async with invariants.watching():
             await crime(World(stage, Culprit(stage), invariants))
-        found = "\n".join(invariants.check_end(calm=True))
-    assert re.search(CRIMES[crime], found), found
+        violations = "\n".join(invariants.check_end(calm=True))
+    assert re.search(CRIMES[crime], violations), violations
 
 
 HELD = {"metadata": {"finalizers": [names.FINALIZER]}}

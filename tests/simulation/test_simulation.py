@@ -81,10 +81,10 @@ sys.exit(command.main(["1-3", "--workers", "2"]))
 
 
 def test_a_run_that_hangs_is_ended_also_while_it_is_shrunk() -> None:
-    found = simulated(script=HANGING)
-    assert found.returncode == 1, found.stderr
-    assert "it hung?" in found.stdout
-    assert "3 seeds run, 1 failed: 2" in found.stdout
+    output = simulated(script=HANGING)
+    assert output.returncode == 1, output.stderr
+    assert "it hung?" in output.stdout
+    assert "3 seeds run, 1 failed: 2" in output.stdout
 
 
 def test_the_same_seed_makes_the_same_plan_of_plain_data() -> None:

@@ -19,10 +19,10 @@ BOUND = 2.0
 
 def pods(namespace: str, node: str, number: int) -> list[JsonObject]:
     """So many pods without a budget."""
-    found = [a_pod_manifest(f"{namespace}-{node}-{n}", node, behaviour={"stop-seconds": 1}) for n in range(number)]
-    for pod in found:
+    manifests = [a_pod_manifest(f"{namespace}-{node}-{n}", node, behaviour={"stop-seconds": 1}) for n in range(number)]
+    for pod in manifests:
         pod["metadata"]["namespace"] = namespace
-    return found
+    return manifests
 
 
 def slow_down(stage: Stage, path: str) -> None:

@@ -39,20 +39,20 @@ CREATED: Final = 5.0
 
 def causes_of(seen: Observer, nodes: Sequence[JsonObject], claims: Sequence[JsonObject]) -> set[str]:
     """Why these may be terminated voluntarily, under any settings that have been in force: health, label, age."""
-    found = set()
+    causes = set()
     for settings in seen.settings:
         for node in nodes:
             if labels_of(node).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE:
-                found.add("label")
+                causes.add("label")
             if _is_unhealthy(seen, node, settings):
-                found.add("health")
+                causes.add("health")
             group = group_of(settings, labels_of(node))
             text = None if group is None else group.expire_after
             if text not in (None, names.NEVER) and _is_older(seen, node, parse_seconds(str(text)) * 0.9):
-                found.add("age")
+                causes.add("age")
     if any(_has_expired(seen, claim) for claim in claims):
-        found.add("age")
-    return found
+        causes.add("age")
+    return causes
 
 
 def _is_unhealthy(seen: Observer, node: JsonObject, settings: Settings) -> bool:

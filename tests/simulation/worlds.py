@@ -46,20 +46,20 @@ def some_settings(chance: random.Random) -> dict[str, Any]:
     groups: list[JsonObject] = [
         {"selector": {"matchLabels": {POOL: period}}, "terminationGracePeriod": period} for period in PERIODS
     ]
-    found: dict[str, Any] = {"nodeGroups": groups}
+    settings: dict[str, Any] = {"nodeGroups": groups}
     if chance.random() < 0.3:
-        found["shutdownGracePeriodByPodPriority"] = chance.choice(WAVES)
+        settings["shutdownGracePeriodByPodPriority"] = chance.choice(WAVES)
     if chance.random() < 0.3:
         tolerated = [{"type": "Ready", "status": status, "tolerationSeconds": 30} for status in ("False", "Unknown")]
-        found["health"] = {"enabled": True, "conditions": tolerated, "maximumUnhealthy": "100%"}
+        settings["health"] = {"enabled": True, "conditions": tolerated, "maximumUnhealthy": "100%"}
     if chance.random() < 0.5:
-        found["voluntary"] = {
+        settings["voluntary"] = {
             "maximumAtOnce": chance.choice([1, 2, "100%"]),
             "waitForReplacement": chance.random() < 0.5,
         }
     if chance.random() < 0.1:
         groups[0]["expireAfter"] = "30s"
-    return found
+    return settings
 
 
 def reloaded(chance: random.Random) -> dict[str, Any]:
@@ -104,21 +104,21 @@ def some_objects(
     chance: random.Random, nodes: tuple[NodePlan, ...], *, knows_node_budgets: bool
 ) -> tuple[JsonObject, ...]:
     """Workloads with budgets, single pods, and budgets over nodes."""
-    found: list[JsonObject] = []
+    objects: list[JsonObject] = []
     for number in range(chance.randint(1, 3)):
-        found += _workload(chance, f"app{number}")
-    found.append(a_budget_manifest("shut", minAvailable=1000))
+        objects += _workload(chance, f"app{number}")
+    objects.append(a_budget_manifest("shut", minAvailable=1000))
     for number in range(chance.randint(0, 8)):
         node = chance.choice(nodes)
-        found.append(a_pod(chance, f"bare{number}", node))
+        objects.append(a_pod(chance, f"bare{number}", node))
     if chance.random() < 0.4:
         daemon = a_workload("DaemonSet", "agent", 1, behaviour={"stop-seconds": 1})
         del daemon["spec"]["replicas"]
-        found.append(daemon)
+        objects.append(daemon)
     if knows_node_budgets and chance.random() < 0.3:
         bound = chance.choice([{"maxUnavailable": 1}, {"minAvailable": 1}, {"maxUnavailable": 0}])
-        found.append(a_node_budget_manifest("team-a", TEAM, **bound))
-    return tuple(found)
+        objects.append(a_node_budget_manifest("team-a", TEAM, **bound))
+    return tuple(objects)
 
 
 def some_asking(chance: random.Random, objects: tuple[JsonObject, ...]) -> tuple[JsonObject, ...]:
@@ -150,19 +150,19 @@ def _workload(chance: random.Random, name: str) -> list[JsonObject]:
     if chance.random() < 0.2:
         pod["priorityClassName"] = names.SYSTEM_CLUSTER_CRITICAL
     more: JsonObject = {"serviceName": name, "volumeClaimTemplates": [VOLUME]} if kind == "StatefulSet" else {}
-    found = [a_workload(kind, name, replicas, behaviour=behaviour, pod=pod, **more)]
+    objects = [a_workload(kind, name, replicas, behaviour=behaviour, pod=pod, **more)]
     bound: JsonObject = chance.choice(
         [{"maxUnavailable": chance.randint(1, max(1, replicas // 2))}, {"maxUnavailable": "50%"}, {"minAvailable": 1}]
     )
     if chance.random() < 0.1:
         bound = chance.choice([{"maxUnavailable": 0}, {"minAvailable": replicas}, {"minAvailable": "100%"}])
     if chance.random() < 0.85:
-        found.append(a_budget_manifest(name, **bound))
+        objects.append(a_budget_manifest(name, **bound))
     if chance.random() < 0.08:
         second = a_budget_manifest(name, maxUnavailable=1)
         second["metadata"]["name"] = f"{name}-too"
-        found.append(second)
-    return found
+        objects.append(second)
+    return objects
 
 
 def a_pod(chance: random.Random, name: str, node: NodePlan) -> JsonObject:

@@ -109,15 +109,15 @@ class Moto:
 
     def state(self, name: str) -> str:
         with self.client("ec2") as ec2:
-            (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
-        state: str = found["Instances"][0]["State"]["Name"]
+            (reservation,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
+        state: str = reservation["Instances"][0]["State"]["Name"]
         return state
 
     def host_of(self, name: str) -> str:
         """Its private host name."""
         with self.client("ec2") as ec2:
-            (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
-        host: str = found["Instances"][0]["PrivateDnsName"]
+            (reservation,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
+        host: str = reservation["Instances"][0]["PrivateDnsName"]
         return host
 
     def forget(self, name: str) -> None:
@@ -205,7 +205,7 @@ def an_error_of_a_group(code: str, message: str = "said so", status: int = 400) 
 def instances(*names: str, state: str = "running", group: str = "", token: str = "") -> Answer:
     """An answer of DescribeInstances."""
     tags = f"<tagSet><item><key>aws:autoscaling:groupName</key><value>{group}</value></item></tagSet>" if group else ""
-    found = "".join(
+    items = "".join(
         f"<item><instanceId>{name}</instanceId><instanceState><code>0</code><name>{state}</name></instanceState>{tags}"
         "</item>"
         for name in names
@@ -213,18 +213,18 @@ def instances(*names: str, state: str = "running", group: str = "", token: str =
     more = f"<nextToken>{token}</nextToken>" if token else ""
     return Answer(
         200,
-        f"<DescribeInstancesResponse><reservationSet><item><instancesSet>{found}</instancesSet></item>"
+        f"<DescribeInstancesResponse><reservationSet><item><instancesSet>{items}</instancesSet></item>"
         f"</reservationSet>{more}</DescribeInstancesResponse>",
     )
 
 
 def members(**lifecycles: str) -> Answer:
     """An answer of DescribeAutoScalingInstances; `i_0123` stands for i-0123."""
-    found = "".join(
+    items = "".join(
         f"<member><InstanceId>{name.replace('_', '-')}</InstanceId><LifecycleState>{state}</LifecycleState></member>"
         for name, state in lifecycles.items()
     )
-    return _result("DescribeAutoScalingInstances", f"<AutoScalingInstances>{found}</AutoScalingInstances>")
+    return _result("DescribeAutoScalingInstances", f"<AutoScalingInstances>{items}</AutoScalingInstances>")
 
 
 def identity(account: str) -> Answer:

@@ -333,8 +333,8 @@ class BoardStage:
     def frame(self, **fields: Any) -> None:
         """The caches as they are now, as the next frame."""
         asked = {node.name for node in self.cluster.nodes.values() if is_active(node)}
-        found = self.follower.statuses.at(asked, self.at)
-        self.last = StatusFrame(at=self.at, **({"nodes": found} | fields))
+        statuses = self.follower.statuses.at(asked, self.at)
+        self.last = StatusFrame(at=self.at, **({"nodes": statuses} | fields))
         self.clock.elapsed_seconds += self.clock.step
         self.board.update(self.last)
 
@@ -459,8 +459,8 @@ def applied(old: Object, delta: Object) -> dict[str, Any]:
 
 def _applied_list(before: Sequence[Any], delta: Object) -> list[Any]:
     removed = set(delta.get("remove", ()))
-    found = {each["uid"]: each for each in before if each["uid"] not in removed}
+    by_uid = {each["uid"]: each for each in before if each["uid"] not in removed}
     for each in delta.get("set", ()):
         uid = each["uid"]
-        found[uid] = applied(found[uid], each) if uid in found else each
-    return [found[uid] for uid in delta.get("order", found)]
+        by_uid[uid] = applied(by_uid[uid], each) if uid in by_uid else each
+    return [by_uid[uid] for uid in delta.get("order", by_uid)]

@@ -314,12 +314,12 @@ def pending(name: str = "n1") -> Node:
 
 
 def cluster(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> ClusterCache:
-    found = empty_cluster_cache()
-    found.nodes.replace(nodes)
-    found.pods.replace(pods)
+    seen = empty_cluster_cache()
+    seen.nodes.replace(nodes)
+    seen.pods.replace(pods)
     for cache, things in caches.items():
-        getattr(found, cache).replace(things)
-    return found
+        getattr(seen, cache).replace(things)
+    return seen
 
 
 def replica(name: str = "web-1", **fields: Any) -> Pod:
@@ -332,12 +332,12 @@ def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | Non
     wanted = {node.name for node in seen.nodes.values()} if asked is None else set(asked)
     forecast = forecast_of(draining_nodes(seen, settings, at), at, Assumptions())
     due = due_nodes(seen, settings, due_candidates(seen, settings, at), at)
-    found = with_pending(seen, settings, node_statuses(seen, settings, wanted, at), due, at)
-    found = with_forecasts(found, forecast)
+    statuses = with_pending(seen, settings, node_statuses(seen, settings, wanted, at), due, at)
+    statuses = with_forecasts(statuses, forecast)
     return StatusFrame(
         at=at,
-        nodes=found,
-        progress=ProgressTracker().update(found, (), seen.budgets.get, at),
+        nodes=statuses,
+        progress=ProgressTracker().update(statuses, (), seen.budgets.get, at),
         claims=claims_without_node_status(seen, settings, at),
         **more,
     )

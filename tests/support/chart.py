@@ -89,8 +89,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     def one(self, kind: str, *, component: str = "") -> JsonObject:
         """The only one of that kind."""
-        (found,) = self.of_kind(kind, component=component)
-        return found
+        (thing,) = self.of_kind(kind, component=component)
+        return thing
 
     def settings(self, *, component: str = "controller") -> str:
         """The settings file of a part."""
@@ -177,8 +177,8 @@ def _manifest(file: str, namespace: str, name: str) -> list[JsonObject]:
 
 def of_kind(objects: list[JsonObject], kind: str) -> JsonObject:
     """The only one of that kind."""
-    (found,) = (each for each in objects if each["kind"] == kind)
-    return found
+    (thing,) = (each for each in objects if each["kind"] == kind)
+    return thing
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,9 +52,9 @@ class Deed(NamedTuple):
     @property
     def object(self) -> JsonObject:
         """As it is, or was at last."""
-        found = self.new or self.old
-        assert found is not None
-        return found
+        state = self.new or self.old
+        assert state is not None
+        return state
 
     def is_by(self, verb: str, resource: str) -> bool:
         """Whether a controller has requested just this: `is_by("create", "pods/eviction")`."""

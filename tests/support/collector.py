@@ -158,19 +158,19 @@ class Collector:
             return self._take_metrics(ExportMetricsServiceRequest.FromString(body))
         if request.path != PATH or request.content_type != PROTOBUF:
             return self._refuse(f"{request.content_type} to {request.path}")
-        found = read(ExportTraceServiceRequest.FromString(body))
+        spans = read(ExportTraceServiceRequest.FromString(body))
         with self._news:
-            self._spans.extend(found)
+            self._spans.extend(spans)
             self._news.notify_all()
         return web.Response(body=ExportTraceServiceResponse().SerializeToString(), content_type=PROTOBUF)
 
     def _take_metrics(self, message: ExportMetricsServiceRequest) -> web.Response:
         (of_resource,) = message.resource_metrics
         (of_scope,) = of_resource.scope_metrics
-        found = {metric.name: metric for metric in of_scope.metrics}
-        assert len(found) == len(of_scope.metrics), "a metric is there twice"
+        metrics = {metric.name: metric for metric in of_scope.metrics}
+        assert len(metrics) == len(of_scope.metrics), "a metric is there twice"
         with self._news:
-            self._metrics.append(SeenMetrics(found, attributes_of(of_resource.resource.attributes)))
+            self._metrics.append(SeenMetrics(metrics, attributes_of(of_resource.resource.attributes)))
             self._news.notify_all()
         return web.Response(body=ExportMetricsServiceResponse().SerializeToString(), content_type=PROTOBUF)
 
@@ -249,13 +249,13 @@ def tree(spans: tuple[SeenSpan, ...]) -> Tree:
         children = sorted((each for each in spans if each.parent == span.id), key=lambda each: (each.start, each.name))
         return Tree(span, tuple(map(below, children)))
 
-    found = below(root)
-    assert _size(found) == len(spans), "a circle, or two traces"
-    return found
+    root_and_below = below(root)
+    assert _size(root_and_below) == len(spans), "a circle, or two traces"
+    return root_and_below
 
 
-def _size(found: Tree) -> int:
-    return 1 + sum(map(_size, found.children))
+def _size(branch: Tree) -> int:
+    return 1 + sum(map(_size, branch.children))
 
 
 def _span(span: trace_pb2.Span, resource: Mapping[str, Any]) -> SeenSpan:
@@ -276,12 +276,12 @@ def _span(span: trace_pb2.Span, resource: Mapping[str, Any]) -> SeenSpan:
 
 def attributes_of(pairs: Any) -> dict[str, Any]:
     """Attributes as a mapping."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     pair: KeyValue
     for pair in pairs:
-        assert pair.key not in found, f"{pair.key} is there twice"
-        found[pair.key] = _value(pair.value)
-    return found
+        assert pair.key not in attributes, f"{pair.key} is there twice"
+        attributes[pair.key] = _value(pair.value)
+    return attributes
 
 
 def _value(value: AnyValue) -> Any:
@@ -300,17 +300,17 @@ Figure = Any
 
 def figures(controller: Controller, *names: str) -> dict[tuple[str, ...], Figure]:
     """By name (without its `gracectl_`) and labels, what is not 0; of these metrics, or of all."""
-    found: dict[tuple[str, ...], Figure] = {}
+    by_labels: dict[tuple[str, ...], Figure] = {}
     for sample in filter(None, controller.process.samples()):
         name = sample.metric.name.removeprefix("gracectl_")
         if names and name not in names:
             continue
         if isinstance(sample.value, Distribution):
             if sample.value.count:
-                found[name, *map(str, sample.labels)] = (sample.value.count, round(sample.value.total, 3))
+                by_labels[name, *map(str, sample.labels)] = (sample.value.count, round(sample.value.total, 3))
         elif sample.value:
-            found[name, *map(str, sample.labels)] = round(sample.value, 3)
-    return found
+            by_labels[name, *map(str, sample.labels)] = round(sample.value, 3)
+    return by_labels
 
 
 def series(controller: Controller) -> set[tuple[str, ...]]:

@@ -402,8 +402,8 @@ class DeletionStage:
 
     def grace_at_the_server(self, name: str) -> int | None:
         """The seconds with which the pod terminates; None if it does not, or is gone."""
-        found = self.server.store.table("pods").get(NAMESPACE, name)
-        grace: int | None = found["metadata"].get("deletionGracePeriodSeconds") if found else None
+        pod = self.server.store.table("pods").get(NAMESPACE, name)
+        grace: int | None = pod["metadata"].get("deletionGracePeriodSeconds") if pod else None
         return grace
 
 

@@ -56,8 +56,8 @@ class Fleet:
     @property
     def server(self) -> str:
         """Its address."""
-        found: str = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        return found
+        address: str = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        return address
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
@@ -79,8 +79,8 @@ class Fleet:
     def node(self, name: str) -> JsonObject | None:
         """As the server has it now."""
         status, answer = self.call("GET", f"{NODES}/{name}")
-        found: JsonObject | None = answer if status == 200 else None
-        return found
+        node: JsonObject | None = answer if status == 200 else None
+        return node
 
     def is_deleted(self, name: str) -> bool:
         """Whether its deletion was requested; it exists."""
@@ -137,8 +137,8 @@ class Fleet:
         return self.call("GET", f"{PODS}/{name}")[0] == 200
 
     def _finalizers(self, name: str) -> list[str]:
-        found: list[str] = (self.node(name) or {"metadata": {}})["metadata"].get("finalizers") or []
-        return found
+        finalizers: list[str] = (self.node(name) or {"metadata": {}})["metadata"].get("finalizers") or []
+        return finalizers
 
     def until(self, what: str, is_so: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Ask the server again and again."""
@@ -242,8 +242,8 @@ class Process:
         """Its exit code, and what it has said on stderr, without a preview."""
         out, err = self._process.communicate(timeout=seconds)
         self.out += out
-        told = [line for line in err.splitlines(keepends=True) if not line.startswith("Executing <")]
-        return self._process.returncode, errors("".join(told))
+        lines = [line for line in err.splitlines(keepends=True) if not line.startswith("Executing <")]
+        return self._process.returncode, errors("".join(lines))
 
 
 def _rest(stream: IO[str] | None) -> str:

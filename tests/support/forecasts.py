@@ -215,14 +215,14 @@ def _workload(chance: random.Random, name: str) -> list[dict[str, Any]]:
         **pod.pop("behaviour"),
         "ready-seconds": chance.randint(0, int(REPLACEMENT_SECONDS) - 5),
     }
-    found = [a_workload(kind, name, replicas, behaviour=behaviour, pod=pod)]
+    objects = [a_workload(kind, name, replicas, behaviour=behaviour, pod=pod)]
     if chance.random() < 0.7:
-        found.append(a_budget_manifest(name, **chance.choice(_bounds(replicas))))
+        objects.append(a_budget_manifest(name, **chance.choice(_bounds(replicas))))
     if chance.random() < 0.1:
         second = a_budget_manifest(name, maxUnavailable=1)
         second["metadata"]["name"] = f"{name}-too"
-        found.append(second)
-    return found
+        objects.append(second)
+    return objects
 
 
 def _bounds(replicas: int) -> list[dict[str, Any]]:

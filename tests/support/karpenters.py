@@ -50,14 +50,14 @@ async def status_of(stage: Stage, node: str, settings: TerminationSettings = ALO
     """What `gracectl status` reads of a node, without a controller."""
     client, now = a_client(stage), stage.clock.now()
     cluster = await snapshot(client, lambda each: True)
-    found = with_forecasts(
+    statuses = with_forecasts(
         node_statuses(cluster, settings, {node}, now),
         forecast_of(draining_nodes(cluster, settings, now), now, Assumptions()),
     )
-    (status,) = with_reports(found, await read_owner_reports(client, cluster, [node]))
+    (status,) = with_reports(statuses, await read_owner_reports(client, cluster, [node]))
     return status
 
 
 def pod_of(status: NodeStatus, name: str) -> PodStatus:
-    (found,) = [pod for pod in status.pods or () if pod.entry.pod.name == name]
-    return found
+    (pod_status,) = [pod for pod in status.pods or () if pod.entry.pod.name == name]
+    return pod_status

@@ -100,10 +100,10 @@ class Kubectl:
         await self._call("PATCH", name, {"spec": {"taints": taints}}, MERGE)
 
     async def _edit(self, names: list[str]) -> None:
-        found = [await self._call("GET", name) for name in names]
+        objects = [await self._call("GET", name) for name in names]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "edit.yaml"
-            file.write_text(yaml.safe_dump({"items": found}))
+            file.write_text(yaml.safe_dump({"items": objects}))
             await anyio.to_thread.run_sync(
                 lambda: subprocess.run(f"{os.environ['KUBE_EDITOR']} {file}", shell=True, check=True)
             )

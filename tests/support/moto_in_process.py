@@ -49,8 +49,8 @@ class InProcessAws:
             str(key): value.decode() if isinstance(value, bytes) else str(value)
             for key, value in request.headers.items()
         }
-        found = self._client.open(request.url, method=request.method, headers=headers, data=body)
-        return AioAWSResponse(request.url, found.status_code, dict(found.headers), _Body(found.get_data()))
+        response = self._client.open(request.url, method=request.method, headers=headers, data=body)
+        return AioAWSResponse(request.url, response.status_code, dict(response.headers), _Body(response.get_data()))
 
 
 class _Session:

@@ -86,8 +86,8 @@ class Queue:
         """Messages that were not deleted, visible or not."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         with self._moto.client("sqs") as sqs:
-            found = sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
-        return sum(int(found[name]) for name in names)
+            attributes = sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        return sum(int(attributes[name]) for name in names)
 
     def add_hook(self, **timeouts: int) -> None:
         """A group with a lifecycle hook for terminations."""

@@ -26,8 +26,8 @@ def web(replicas: int = 1, ready: float = 3.0, **more: Any) -> JsonObject:
 
 def pods_of(stage: Stage, app: str = "web") -> list[JsonObject]:
     """Pods of the workload, by name."""
-    found = [each for each in stage.server.store.table("pods") if each["metadata"]["labels"].get("app") == app]
-    return sorted(found, key=lambda each: each["metadata"]["name"])
+    pods = [each for each in stage.server.store.table("pods") if each["metadata"]["labels"].get("app") == app]
+    return sorted(pods, key=lambda each: each["metadata"]["name"])
 
 
 def is_serving(pod: JsonObject) -> bool:
@@ -89,5 +89,5 @@ async def annotate_pod(stage: Stage, pod: JsonObject, annotations: JsonObject) -
 
 def generation(stage: Stage) -> int:
     """Generation of the Deployment: unchanged by all that gracectl does."""
-    (found,) = stage.server.store.table("deployments.apps")
-    return int(found["metadata"]["generation"])
+    (deployment,) = stage.server.store.table("deployments.apps")
+    return int(deployment["metadata"]["generation"])

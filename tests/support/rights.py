@@ -95,8 +95,8 @@ class Grant(NamedTuple):
 
 def grants_of(objects: Iterable[JsonObject], account: Account) -> list[Grant]:
     """All that these objects allow an account, in their order; a right that is given twice is there twice."""
-    found = list(objects)
-    return [grant for binding in found if binding["kind"] in BINDINGS for grant in _bound(found, binding, account)]
+    things = list(objects)
+    return [grant for binding in things if binding["kind"] in BINDINGS for grant in _bound(things, binding, account)]
 
 
 def _bound(objects: list[JsonObject], binding: JsonObject, account: Account) -> Iterator[Grant]:
@@ -116,8 +116,8 @@ def _role_of(objects: list[JsonObject], binding: JsonObject) -> JsonObject:
     reference = binding["roleRef"]
     home = binding["metadata"].get("namespace", "") if reference["kind"] == "Role" else ""
     wanted = (reference["kind"], home, reference["name"])
-    (found,) = (each for each in objects if each["kind"] in ("Role", "ClusterRole") and _key(each) == wanted)
-    return found
+    (role,) = (each for each in objects if each["kind"] in ("Role", "ClusterRole") and _key(each) == wanted)
+    return role
 
 
 def _key(thing: JsonObject) -> tuple[str, str, str]:
@@ -182,18 +182,18 @@ class Installed(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def definitions(self) -> dict[str, JsonObject]:
         """Those of the cluster, by name, once this is installed."""
-        found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
+        by_name = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
         for each in (*shipped_definitions(), DEFINITION, DRAIN_RULES_DEFINITION):
             kind = each["spec"]["names"]["kind"]
             versions = (version["name"] for version in each["spec"]["versions"])
             if any(f"{each['spec']['group']}/{version}/{kind}" in self.served for version in versions):
-                found[each["metadata"]["name"]] = each
-        return found
+                by_name[each["metadata"]["name"]] = each
+        return by_name
 
     def one(self, kind: str, component: str = "") -> JsonObject:
         """The only one of that kind (and that component, if one is named)."""
-        (found,) = (each for each in self.of_kind(kind) if component in ("", component_of(each)))
-        return found
+        (thing,) = (each for each in self.of_kind(kind) if component in ("", component_of(each)))
+        return thing
 
     def of_kind(self, *kinds: str) -> list[JsonObject]:
         """All of these kinds."""
@@ -212,15 +212,15 @@ class Installed(msgspec.Struct, frozen=True, dict=True):
             return {}
         pod = self.one("Deployment", "controller")["spec"]["template"]["spec"]
         (name,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
-        (found,) = (each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == name)
-        read: JsonObject = yaml.safe_load(found["data"]["config.yaml"]) or {}
+        (config_map,) = (each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == name)
+        read: JsonObject = yaml.safe_load(config_map["data"]["config.yaml"]) or {}
         return read
 
 
 def component_of(thing: JsonObject) -> str:
     """What of gracectl an object belongs to, as its label says."""
-    found: str = (thing["metadata"].get("labels") or {}).get("app.kubernetes.io/component", "")
-    return found
+    component: str = (thing["metadata"].get("labels") or {}).get("app.kubernetes.io/component", "")
+    return component
 
 
 def for_a_test(settings: JsonObject, folder: Path) -> Settings:

@@ -360,10 +360,10 @@ async def all_told(installed: Installed, account: Account, stories: Mapping[str,
 
 
 async def each_is_missed(
-    told: Retelling, installed: Installed, account: Account, stories: Mapping[str, Story], folder: Path
+    retold: Retelling, installed: Installed, account: Account, stories: Mapping[str, Story], folder: Path
 ) -> None:
     """Take each right away in turn: just what only it allows is refused, and nothing else has done the work."""
-    for grant, name in told.story_of.items():
+    for grant, name in retold.story_of.items():
         refused = await _refused_in(stories[name], installed, without(installed.objects, grant), account, folder)
         missed = [each for each in refused if is_served(installed, each)]
         assert missed, f"{name} went well without {grant}"

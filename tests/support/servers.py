@@ -365,8 +365,8 @@ _chance = random.SystemRandom()
 
 def free_ports(number: int) -> list[int]:
     """Ports of 127.0.0.1 at which nothing listens at the moment."""
-    found: list[int] = []
-    while len(found) < number:
+    ports: list[int] = []
+    while len(ports) < number:
         port = _chance.choice(_RANGE)
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -374,9 +374,9 @@ def free_ports(number: int) -> list[int]:
                 one.bind((HOST, port))
             except OSError:
                 continue
-        if port not in found:
-            found.append(port)
-    return found
+        if port not in ports:
+            ports.append(port)
+    return ports
 
 
 def free_port() -> int:

@@ -177,8 +177,8 @@ def _in_words(kind: inspect.Type) -> str:
 def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     least = f"≥ {kind.ge:g}" if kind.ge is not None else f"> {kind.gt:g}" if kind.gt is not None else ""
     most = f"≤ {kind.le:g}" if kind.le is not None and kind.le < UNLIMITED else ""
-    found = ", ".join(filter(None, (least, most)))
-    return f" {found}" if found else ""
+    bounds = ", ".join(filter(None, (least, most)))
+    return f" {bounds}" if bounds else ""
 
 
 def default_in_words(path: str, field: Field) -> str:

@@ -196,11 +196,11 @@ class Step(NamedTuple):
 
 def steps(page: Path, wanted: Collection[str]) -> list[Step]:
     """Those for these circumstances, in their order."""
-    found = []
+    steps_of_page = []
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         lines = tuple(line[2:] for line in block["text"].splitlines() if line.startswith("$ "))
-        found.append(Step(block["where"], bool(block["stays"]), lines))
-    return [step for step in found if step.where in wanted]
+        steps_of_page.append(Step(block["where"], bool(block["stays"]), lines))
+    return [step for step in steps_of_page if step.where in wanted]
 
 
 def circumstances(page: Path) -> set[str]:

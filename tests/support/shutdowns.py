@@ -370,12 +370,12 @@ class ShuttingMachine:
     def asked(self) -> list[tuple[str, float, int]]:
         """(pod, instant, grace) of every DELETE that has reached the server, whatever it answered, sorted by instant.
         Each named the uid of the pod that was meant."""
-        found = []
+        requests = []
         for each in self.stage.transport.of("delete", "pods"):
             assert uid_of(each.request)
             body = msgspec.json.decode(each.request.body or b"{}")
-            found.append((round(each.instant - START, 3), each.operation.name, body["gracePeriodSeconds"]))
-        return [(name, instant, grace) for instant, name, grace in sorted(found)]
+            requests.append((round(each.instant - START, 3), each.operation.name, body["gracePeriodSeconds"]))
+        return [(name, instant, grace) for instant, name, grace in sorted(requests)]
 
     @property
     def names(self) -> list[str]:

@@ -415,8 +415,8 @@ def _condition(thing: JsonObject | None, type_: str) -> JsonObject | None:
 
 
 def finalizers_of(thing: JsonObject) -> list[str]:
-    found: list[str] = thing["metadata"].get("finalizers", [])
-    return found
+    finalizers: list[str] = thing["metadata"].get("finalizers", [])
+    return finalizers
 
 
 def is_held(thing: JsonObject) -> bool:

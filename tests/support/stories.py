@@ -107,12 +107,12 @@ def stamp(stage: Stage, instant: float) -> str:
 
 def deletions(stage: Stage) -> list[tuple[str, float, int]]:
     """(pod, seconds after START, grace) of every DELETE of ours that the server has agreed to, in their order."""
-    found = []
+    deleted = []
     for each in stage.transport.of("delete", "pods"):
         if each.status == 200:
             grace = msgspec.json.decode(each.request.body or b"{}").get("gracePeriodSeconds")
-            found.append((each.operation.name, round(each.instant - START, 3), grace))
-    return found
+            deleted.append((each.operation.name, round(each.instant - START, 3), grace))
+    return deleted
 
 
 def evictions(stage: Stage) -> list[tuple[str, float]]:

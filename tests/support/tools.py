@@ -34,15 +34,15 @@ class Instruction(msgspec.Struct, frozen=True):
 def instructions(text: str) -> list[Instruction]:
     """All of a Dockerfile, without its comments."""
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
-    found = []
+    parsed = []
     for line in filter(None, map(str.strip, joined.splitlines())):
         word, _, rest = line.partition(" ")
         flags = {}
         while match := re.match(r"--([\w-]+)=(\S+)\s+", rest):
             flags[match[1]] = match[2]
             rest = rest[match.end() :]
-        found.append(Instruction(word, flags, rest))
-    return found
+        parsed.append(Instruction(word, flags, rest))
+    return parsed
 
 
 def _stages(text: str) -> list[list[Instruction]]:
@@ -57,9 +57,9 @@ def _stages(text: str) -> list[list[Instruction]]:
 
 def the_only(stage: list[Instruction], word: str) -> Instruction:
     """The one instruction of that word; AssertionError if there are several or none."""
-    found = [instruction for instruction in stage if instruction.word == word]
-    assert len(found) == 1, (word, found)
-    return found[0]
+    matching = [instruction for instruction in stage if instruction.word == word]
+    assert len(matching) == 1, (word, matching)
+    return matching[0]
 
 
 def read_yaml(path: str) -> Any:

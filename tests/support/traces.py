@@ -35,42 +35,42 @@ def assert_flawless(spans: Iterable[Span]) -> None:
 
 
 def _flaws_of_each(spans: list[Span]) -> list[str]:
-    found = [f"no length: {span.name}" for span in spans if micro(span.end - span.start) <= 0]
+    problems = [f"no length: {span.name}" for span in spans if micro(span.end - span.start) <= 0]
     named = {"k8s.node.name", "k8s.nodeclaim.name"}
-    return found + [f"no node: {span.name}" for span in spans if not named & span.attributes.keys()]
+    return problems + [f"no node: {span.name}" for span in spans if not named & span.attributes.keys()]
 
 
 def _flaws_of_traces(spans: list[Span]) -> list[str]:
     whole = Counter(span.trace.id for span in roots(spans))
-    found = [f"no parent: {span.name}" for span in orphans(spans) if span.trace.id in whole]
-    found += [f"{count} roots: {id_:032x}" for id_, count in whole.items() if count > 1]
+    problems = [f"no parent: {span.name}" for span in orphans(spans) if span.trace.id in whole]
+    problems += [f"{count} roots: {id_:032x}" for id_, count in whole.items() if count > 1]
     unmarked = twins(span for span in spans if not span.attributes.get("gracectl.resumed"))
-    return found + [f"{count} with one id: {id_:016x}" for id_, count in unmarked.items()]
+    return problems + [f"{count} with one id: {id_:016x}" for id_, count in unmarked.items()]
 
 
 def _outside(spans: list[Span]) -> list[str]:
     parents: dict[tuple[int, int | None], list[Span]] = {}
     for span in spans:
         parents.setdefault((span.trace.id, span.id), []).append(span)
-    found = []
+    problems = []
     for span in spans:
         same = parents.get((span.trace.id, span.parent), []) if span.parent is not None else []
         if same and not min(p.start for p in same) <= span.start < span.end <= max(p.end for p in same):
             bounds = [(p.start - span.start, p.end - span.end) for p in same]
-            found.append(f"outside of {same[0].name}: {span.name} {bounds}")
-    return found
+            problems.append(f"outside of {same[0].name}: {span.name} {bounds}")
+    return problems
 
 
 def _touching(spans: list[Span]) -> list[str]:
     children: dict[tuple[int, int | None], list[Span]] = {}
     for span in spans:
         children.setdefault((span.trace.id, span.parent), []).append(span)
-    found = []
+    problems = []
     for (_, parent), siblings in children.items():
         starts = {micro(each.start): each.name for each in siblings}
         touching = [each for each in siblings if parent is not None and ended(each) in starts]
-        found += [f"touching: {each.name} and {starts[ended(each)]}" for each in touching]
-    return found
+        problems += [f"touching: {each.name} and {starts[ended(each)]}" for each in touching]
+    return problems
 
 
 def micro(seconds: float) -> int:

@@ -45,14 +45,14 @@ SENT_AT_MOST = 64 * MIB
 
 
 def test_these_are_all_clients() -> None:
-    found = set()
+    users = set()
     for file in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 if called in MAKERS:
-                    found.add(str(file.relative_to(ROOT)))
-    assert found == set(CLIENTS)
+                    users.add(str(file.relative_to(ROOT)))
+    assert users == set(CLIENTS)
 
 
 class Hostile:

@@ -63,11 +63,11 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 def steps_of(places: str) -> dict[str, tuple[int, ...]]:
     """`crds 3; writes-patch 18, 20` by recording. `8-11` are all four."""
-    found = {}
+    numbers = {}
     for place in places.split("; "):
         recording, _, steps = place.partition(" ")
-        found[recording] = tuple(index for part in steps.split(", ") for index in _range(part))
-    return found
+        numbers[recording] = tuple(index for part in steps.split(", ") for index in _range(part))
+    return numbers
 
 
 def _range(part: str) -> Iterator[int]:

@@ -134,8 +134,8 @@ async def timeline_of(player: Player) -> Json:
 def has_same_order(recorded: Json, here: Json) -> bool:
     """The budget's events begin and end as recorded, with a recount more or less between them. (The order between
     events of pods and of budgets is that of two watches.)"""
-    wanted, found = ([each.split(": ")[-1] for each in facts["events"]] for facts in (recorded, here))
-    budgets = [[each for each in events if each.startswith(BUDGET)] for events in (wanted, found)]
+    wanted, actual = ([each.split(": ")[-1] for each in facts["events"]] for facts in (recorded, here))
+    budgets = [[each for each in events if each.startswith(BUDGET)] for events in (wanted, actual)]
     ends = [(events[0], events[-1]) for events in budgets]
     return ends[0] == ends[1] and len(budgets[1]) in (3, 4)
 

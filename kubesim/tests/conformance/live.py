@@ -93,11 +93,11 @@ class LiveTarget:
             ssl=tls if tls is not None else True,
             timeout=aiohttp.ClientTimeout(total=None if is_watch else 60),
         )
-        found = {key.lower(): value for key, value in reply.headers.items()}
+        lowered = {key.lower(): value for key, value in reply.headers.items()}
         if is_watch and reply.status == 200 and reply.headers.get("Transfer-Encoding") == "chunked":
-            return Response(status=200, headers=found, stream=LineStream(reply))
+            return Response(status=200, headers=lowered, stream=LineStream(reply))
         async with reply:
-            response = Response(status=reply.status, headers=found, body=_read(await reply.read()))
+            response = Response(status=reply.status, headers=lowered, body=_read(await reply.read()))
         if response.status == 201 and request.path == "/api/v1/namespaces":
             await self._until_service_account(response.body["metadata"]["name"])
         is_written = request.method in ("POST", "PUT", "PATCH") and response.status < 300
@@ -121,11 +121,11 @@ class LiveTarget:
         node = written
         while clock.monotonic() < since + patience:
             await clock.sleep(0.05)
-            status, found = await self._call("GET", f"/api/v1/nodes/{metadata.get('name')}")
-            if status != 200 or found["metadata"]["uid"] != metadata.get("uid"):
+            status, answer = await self._call("GET", f"/api/v1/nodes/{metadata.get('name')}")
+            if status != 200 or answer["metadata"]["uid"] != metadata.get("uid"):
                 return written  # Gone: the answer was its last word.
-            if found["metadata"]["resourceVersion"] != last:
-                node, last, since = found, found["metadata"]["resourceVersion"], clock.monotonic()
+            if answer["metadata"]["resourceVersion"] != last:
+                node, last, since = answer, answer["metadata"]["resourceVersion"], clock.monotonic()
                 patience = NODE_SECONDS
         return node
 
@@ -228,8 +228,8 @@ class LiveTarget:
         end = self.clock.monotonic() + CLEARED_SECONDS
         while (await self._call("GET", path))[0] != 404:
             for collection in collections:
-                _, found = await self._call("GET", collection)
-                for item in found.get("items", ()) if isinstance(found, dict) else ():
+                _, listed = await self._call("GET", collection)
+                for item in listed.get("items", ()) if isinstance(listed, dict) else ():
                     await self._remove(f"{collection}/{item['metadata']['name']}")
             if self.clock.monotonic() > end:
                 raise TimeoutError(f"{path} stays")

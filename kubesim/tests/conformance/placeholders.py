@@ -115,10 +115,10 @@ class Bindings:
             return [self.filled(item) for item in recorded]
         return PLACEHOLDER.sub(self._value, recorded) if isinstance(recorded, str) else recorded
 
-    def _value(self, found: re.Match[str]) -> str:
-        text = found.group()
-        if text not in self._values and found[1] in MADE_UP:
-            made_up = MADE_UP[found[1]].format(len(self._values))
+    def _value(self, match: re.Match[str]) -> str:
+        text = match.group()
+        if text not in self._values and match[1] in MADE_UP:
+            made_up = MADE_UP[match[1]].format(len(self._values))
             if text in ANYTHING:
                 return made_up
             self._values[text] = made_up

@@ -148,8 +148,8 @@ class Player:
                 continue
             assert step.request is not None
             assert step.response is not None
-            found = self._bindings.deviations(step.request.body, self._shown(step, question), "question")
-            self._played[index] = Played(index, tuple(found))
+            deviations = self._bindings.deviations(step.request.body, self._shown(step, question), "question")
+            self._played[index] = Played(index, tuple(deviations))
             answer: JsonObject = self._bindings.filled(step.response.body)
             return answer
         answer = await self._answer(self, question["request"]) if self._answer is not None else {"allowed": True}
@@ -200,11 +200,11 @@ class Player:
             if measure is None:
                 return Played(index, (Deviation("facts", step.facts, "not measured"),))
             try:
-                found = await measure(self)
+                outcome = await measure(self)
             except Unreachable as reason:
                 return Played(index, left_out=str(reason))
-            self._seen = found
-            return Played(index, tuple(self._bindings.deviations(step.facts, found, "facts")))
+            self._seen = outcome
+            return Played(index, tuple(self._bindings.deviations(step.facts, outcome, "facts")))
         if step.polled:
             return Played(index, await self._polled(index, step))
         self.asked, begun = 0, self.target.clock.monotonic()
@@ -229,11 +229,11 @@ class Player:
         assert step.request is not None
         assert step.response is not None
         response = self.answered[index] = await self.send(step.request)
-        found = self._compared_heads(step.response, response)
+        deviations = self._compared_heads(step.response, response)
         if step.response.status == response.status:
             self._seen = self._shown(step, response.body)
-            found.extend(self._bindings.deviations(step.response.body, self._seen, "body"))
-        return tuple(found)
+            deviations.extend(self._bindings.deviations(step.response.body, self._seen, "body"))
+        return tuple(deviations)
 
     def _cleaned(self, body: Json) -> Json:
         return self.target.without_own(normalised(body))
@@ -247,12 +247,12 @@ class Player:
         if recorded.status != here.status:
             message = here.body.get("message", "") if isinstance(here.body, dict) else here.body
             return [Deviation("status", recorded.status, f"{here.status} {message}".strip())]
-        found = []
+        deviations = []
         for header in COMPARED_HEADERS:
             want, have = recorded.headers.get(header, ""), here.headers.get(header.lower(), "")
             if want != have:
-                found.append(Deviation(f"headers.{header}", want, have))
-        return found
+                deviations.append(Deviation(f"headers.{header}", want, have))
+        return deviations
 
     async def _learn_uid(self, sent: Sent) -> None:
         """A PUT brings the uid that the recorder read, perhaps in an answer that the tape shows trimmed."""

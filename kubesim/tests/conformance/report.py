@@ -23,7 +23,7 @@ class Report:
         self._alike: list[str] = []
         self._left_out: dict[str, list[str]] = {}
 
-    def add(self, tape: Tape, played: list[Played], found: dict[int, list[Difference]], target: str) -> None:
+    def add(self, tape: Tape, played: list[Played], differences: dict[int, list[Difference]], target: str) -> None:
         """Take in a recording played on a target. `found`: the known differences by step."""
         self._recordings.append(tape.scenario)
         self._target = target
@@ -36,11 +36,11 @@ class Report:
             if step.is_alike:
                 self._counts["alike"] += 1
                 self._alike.append(f"{tape.scenario} {step.index}: {tape.steps[step.index].nondeterministic}")
-            elif step.index in found:
+            elif step.index in differences:
                 self._counts["different"] += 1
             else:
                 self._counts["identical"] += 1
-            for difference in found.get(step.index, ()):
+            for difference in differences.get(step.index, ()):
                 self._seen.setdefault((difference.side, difference.reason), []).append(f"{tape.scenario} {step.index}")
 
     def lines(self) -> Iterator[str]:
@@ -84,7 +84,7 @@ def brief(places: list[str]) -> str:
     for place in dict.fromkeys(places):
         recording, _, step = place.rpartition(" ")
         steps.setdefault(recording, []).append(step)
-    return "; ".join(f"{recording} {', '.join(_runs(found))}" for recording, found in steps.items())
+    return "; ".join(f"{recording} {', '.join(_runs(numbers))}" for recording, numbers in steps.items())
 
 
 def _runs(steps: list[str]) -> Iterator[str]:

@@ -190,8 +190,8 @@ async def is_compacted(player: Player) -> None:
 def are_bookmarks(recorded: Json, here: Json) -> bool:
     """One or two, of the recorded kind."""
     kinds = {(event["type"], event["object"]["kind"], event["object"]["apiVersion"]) for event in recorded}
-    found = [(event["type"], event["object"]["kind"], event["object"]["apiVersion"]) for event in here]
-    return bool(found) and set(found) == kinds
+    events = [(event["type"], event["object"]["kind"], event["object"]["apiVersion"]) for event in here]
+    return bool(events) and set(events) == kinds
 
 
 def are_from_history(recorded: Json, here: Json) -> bool:

@@ -59,12 +59,12 @@ class Storyteller:
         end = clock.monotonic() + PATIENCE
         while True:
             body = (await self.call("GET", path)).body
-            found: JsonObject = body.get("status") or {}
-            is_observed = found.get("observedGeneration") == body["metadata"].get("generation")
-            if is_observed and all(found.get(key) == value for key, value in status.items()):
-                return found
+            pod_status: JsonObject = body.get("status") or {}
+            is_observed = pod_status.get("observedGeneration") == body["metadata"].get("generation")
+            if is_observed and all(pod_status.get(key) == value for key, value in status.items()):
+                return pod_status
             if clock.monotonic() > end:
-                raise TimeoutError(f"{path}: {found}, not {status}")
+                raise TimeoutError(f"{path}: {pod_status}, not {status}")
             await clock.sleep(0.02)
 
     async def pods(self, *, ready: tuple[str, ...] = (), unready: tuple[str, ...] = ()) -> None:

@@ -61,8 +61,8 @@ def test_a_reduced_answer_shows_what_is_absent() -> None:
 def test_an_entry_covers_its_steps_its_place_and_what_is_there() -> None:
     entry = Difference(Side.TODAY, "a reason", "crds 3; leases 5-7", "body.items[*].x", "2*")
     assert entry.steps == {"crds": (3,), "leases": (5, 6, 7)}
-    found = Deviation("body.items[4].x", 1, 25)
-    assert [entry.covers(*place, found) for place in (("crds", 3), ("crds", 5), ("leases", 6), ("auth", 3))] == [
+    deviation = Deviation("body.items[4].x", 1, 25)
+    assert [entry.covers(*place, deviation) for place in (("crds", 3), ("crds", 5), ("leases", 6), ("auth", 3))] == [
         True,
         False,
         True,

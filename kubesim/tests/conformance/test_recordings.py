@@ -46,22 +46,22 @@ async def test_is_answered_as_recorded(name: str, target: Target, report: Report
         tasks.cancel_scope.cancel()
 
     assert [step.index for step in played] == list(range(len(recording.steps)))
-    found: dict[int, list[Difference]] = {}
+    differences: dict[int, list[Difference]] = {}
     surprises = []
     for step in played:
         for deviation in step.deviations:
             covering = next((each for each in expected if each.covers(name, step.index, deviation)), None)
             if covering is None:
                 surprises.append(f"step {step.index} ({recording.steps[step.index].note}): {deviation}")
-            elif covering not in found.setdefault(step.index, []):
-                found[step.index].append(covering)
+            elif covering not in differences.setdefault(step.index, []):
+                differences[step.index].append(covering)
     stale = [
         f"step {index}: no longer differs: {each.at}: {each.reason}"
         for each in expected
         for index in each.steps[name]
-        if each not in found.get(index, []) and index not in left_out
+        if each not in differences.get(index, []) and index not in left_out
     ]
-    report.add(recording, played, found, target.kind)
+    report.add(recording, played, differences, target.kind)
     if surprises or stale:
         pytest.fail("\n".join((f"{name} on the {target.kind} cluster:", *surprises, *stale)), pytrace=False)
 

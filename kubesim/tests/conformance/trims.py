@@ -207,12 +207,12 @@ def _of_claims(body: Json) -> Json:
 
 
 def _of_sets(body: Json) -> Json:
-    def row(found: JsonObject) -> JsonObject:
+    def row(pod_set: JsonObject) -> JsonObject:
         return {
             "kind": "ReplicaSet",
-            "metadata": _picked(found["metadata"], ("name", "labels")),
-            "spec": {"replicas": found["spec"]["replicas"]},
-            "status": _without(found["status"], "observedGeneration", "terminatingReplicas"),
+            "metadata": _picked(pod_set["metadata"], ("name", "labels")),
+            "spec": {"replicas": pod_set["spec"]["replicas"]},
+            "status": _without(pod_set["status"], "observedGeneration", "terminatingReplicas"),
         }
 
     return {"kind": body["kind"], "items": [row(found) for found in body["items"]]}

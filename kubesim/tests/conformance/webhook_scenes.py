@@ -82,7 +82,7 @@ async def waited(player: Player) -> Json:
 
 async def outcomes(player: Player) -> Json:
     """Delete a node again and again: does it survive, and how often is the webhook asked?"""
-    path, found = f"{NODES}/{RACER}", dict[str, int]()
+    path, counts = f"{NODES}/{RACER}", dict[str, int]()
     node = player.request_of(1)
     for _ in range(ROUNDS):
         await without_node(RACER)(player)
@@ -91,9 +91,9 @@ async def outcomes(player: Player) -> Json:
         await player.call("DELETE", path)
         survives = (await player.call("GET", path)).status == 200
         outcome = f"{'held by its finalizer' if survives else 'vanished'}, webhook asked {player.asked} times"
-        found[outcome] = found.get(outcome, 0) + 1
+        counts[outcome] = counts.get(outcome, 0) + 1
     await without_node(RACER)(player)
-    return {"outcomes": found}
+    return {"outcomes": counts}
 
 
 def registered(kind: str, operation: str, *, failure: str = "Fail", port: int = WEBHOOK_PORT) -> Aside:

@@ -105,8 +105,8 @@ async def delete_pod(cluster: EmbeddedCluster, name: str, **options: Any) -> Jso
     """DELETE a pod with these options; returns the answer."""
     status, answer = await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, name), options or None)
     assert status == 200, answer
-    found: JsonObject = answer
-    return found
+    deleted: JsonObject = answer
+    return deleted
 
 
 async def evict(cluster: EmbeddedCluster, name: str) -> int:

@@ -102,16 +102,16 @@ async def send(server: ApiServer, step: dict[str, Any]) -> Response:
 
 
 def differences(step: dict[str, Any], response: Response) -> list[str]:
-    found = []
+    texts = []
     if response.status != step["status"]:
-        found.append(f"status {response.status}, not {step['status']}")
+        texts.append(f"status {response.status}, not {step['status']}")
     warnings = re.findall(r'299 - "(?:[^"\\]|\\.)*"', response.headers.get("warning", ""))
     if warnings != step.get("warnings", []):
-        found.append(f"warnings {warnings}, not {step.get('warnings')}")
+        texts.append(f"warnings {warnings}, not {step.get('warnings')}")
     here = shown(response.body)
     if here != step["answer"]:
-        found.append(f"{json.dumps(here, sort_keys=True)}\n   not {json.dumps(step['answer'], sort_keys=True)}")
-    return found
+        texts.append(f"{json.dumps(here, sort_keys=True)}\n   not {json.dumps(step['answer'], sort_keys=True)}")
+    return texts
 
 
 @pytest.mark.parametrize("name", sorted(DIFFER))
@@ -120,11 +120,11 @@ async def test_answers_as_a_real_server_does(name: str) -> None:
     surprises, same = [], set(DIFFER[name])
     for step in json.loads((ANSWERS / f"{name}.json").read_text()):
         response = await send(server, step)
-        found = differences(step, response)
-        if found and step["about"] in DIFFER[name]:
+        deviations = differences(step, response)
+        if deviations and step["about"] in DIFFER[name]:
             same.discard(step["about"])
-        elif found:
-            surprises.append(f"{step['about']}: {'; '.join(found)}")
+        elif deviations:
+            surprises.append(f"{step['about']}: {'; '.join(deviations)}")
         if name == "definitions" and response.status == 201:
             await server.handle(Request(method="DELETE", path=f"{step['path']}/{response.body['metadata']['name']}"))
         if "customresourcedefinitions" in step["path"] or step["about"] == "release":

@@ -69,8 +69,8 @@ async def test_a_version_may_be_withdrawn_and_the_storage_changed() -> None:
     )
     assert changed["status"]["storedVersions"] == ["v1", "v2"]
     assert (await api.call("GET", PATH)).status == 404
-    found = await api.get("/apis/c.example/v2/things/a")
-    assert (found["apiVersion"], found["spec"]) == ("c.example/v2", {"size": 1})
+    stored = await api.get("/apis/c.example/v2/things/a")
+    assert (stored["apiVersion"], stored["spec"]) == ("c.example/v2", {"size": 1})
     written = await api.patch("/apis/c.example/v2/things/a", {"spec": {"size": 2}})
     assert (written["apiVersion"], written["metadata"]["generation"]) == ("c.example/v2", 2)
 

@@ -34,8 +34,8 @@ async def answer(server: ApiServer, method: str, path: str, headers: Mapping[str
     """The status, and the message of a refusal."""
     merge = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
     body = TAINTS if method == "PATCH" else {}
-    found = await Caller(server).call(method, path, body, headers={**headers, **merge}, **query)
-    return f"{found.status} {found.body['message']}" if found.status >= 400 else str(found.status)
+    response = await Caller(server).call(method, path, body, headers={**headers, **merge}, **query)
+    return f"{response.status} {response.body['message']}" if response.status >= 400 else str(response.status)
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ async def test_who_am_i_said_to_be() -> None:
     headers = {"impersonate-user": "jane", "impersonate-uid": "7", "impersonate-extra-Acme%2fproject": "x"}
     caller = Caller(ApiServer(LoopClock()))
     lowered = {key.lower(): value for key, value in headers.items()}
-    found = await caller.call("POST", f"{IDENTITY}/selfsubjectreviews", {}, headers=lowered)
-    assert found.body["status"]["userInfo"] == {
+    answer = await caller.call("POST", f"{IDENTITY}/selfsubjectreviews", {}, headers=lowered)
+    assert answer.body["status"]["userInfo"] == {
         "username": "jane",
         "uid": "7",
         "groups": ["system:authenticated"],
@@ -84,10 +84,10 @@ async def test_whose_token_is_this() -> None:
             f'[invalid bearer token, token audiences ["vault"] is invalid for the target audiences ["{ISSUER}"]]'
         ),
     }
-    found = await whose(token, "vault", "x")
-    assert found["audiences"] == ["vault"]
-    assert (found["user"]["username"], found["user"]["uid"]) == ("system:serviceaccount:default:a", uid)
-    assert found["user"]["groups"] == [
+    answer = await whose(token, "vault", "x")
+    assert answer["audiences"] == ["vault"]
+    assert (answer["user"]["username"], answer["user"]["uid"]) == ("system:serviceaccount:default:a", uid)
+    assert answer["user"]["groups"] == [
         "system:serviceaccounts",
         "system:serviceaccounts:default",
         "system:authenticated",

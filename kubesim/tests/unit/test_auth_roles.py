@@ -87,8 +87,8 @@ def caller() -> Caller:
 async def test_faults(caller: Caller, path: str, body: dict[str, Any], causes: list[str]) -> None:
     refused = await caller.call("POST", path, {"metadata": {"name": "bad"}, **body})
     assert refused.status == 422
-    told = refused.body["details"]["causes"]
-    assert [f"{cause['field']}: {cause['message']}" for cause in told] == causes
+    refusals = refused.body["details"]["causes"]
+    assert [f"{cause['field']}: {cause['message']}" for cause in refusals] == causes
 
 
 async def test_a_binding_keeps_its_role(caller: Caller) -> None:

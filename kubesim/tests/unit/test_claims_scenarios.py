@@ -57,13 +57,13 @@ def read(text: str, start: str = "grown") -> Scenario:
 @asynccontextmanager
 async def running(scenario: Scenario) -> AsyncIterator[tuple[EmbeddedCluster, list[str]]]:
     """A scenario that has settled, and what its timeline tells."""
-    told: list[str] = []
-    simulation = Simulation(LoopClock(), scenario, tell=lambda at, what: told.append(f"{at:g} {what}"))
+    lines: list[str] = []
+    simulation = Simulation(LoopClock(), scenario, tell=lambda at, what: lines.append(f"{at:g} {what}"))
     async with anyio.create_task_group() as group:
         state = await group.start(simulation.run)
         assert state.is_complete
         await quiet()
-        yield simulation.cluster, told
+        yield simulation.cluster, lines
         group.cancel_scope.cancel()
 
 

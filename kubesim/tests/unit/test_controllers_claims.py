@@ -39,9 +39,9 @@ async def test_a_replication_controller_releases_and_adopts_too() -> None:
         await cluster.create({"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": spec})
         (first,) = await owners(cluster)
         await label(cluster, first, app="other")
-        found = await owners(cluster)
-        assert found.pop(first) == ""
-        assert list(found.values()) == ["rc"]
+        owned = await owners(cluster)
+        assert owned.pop(first) == ""
+        assert list(owned.values()) == ["rc"]
         await patch(cluster, path_of(REPLICATION_CONTROLLERS, NAMESPACE, "rc"), {"spec": {"replicas": 2}})
         await label(cluster, first, app="rc")
         assert list((await owners(cluster)).values()) == ["rc", "rc"]
@@ -64,8 +64,8 @@ async def test_what_was_refused_is_claimed_later() -> None:
         rule = Rule(fault=Refuse(500), method="PATCH", path=f"/pods/{first}", count=2)
         cluster.server.faults.add(rule)
         await cluster.pace.clock.sleep(10)
-        found = await owners(cluster)
-        assert (cluster.server.faults.struck(rule), len(found), found[first]) == (2, 2, "")
+        owned = await owners(cluster)
+        assert (cluster.server.faults.struck(rule), len(owned), owned[first]) == (2, 2, "")
 
 
 async def test_a_terminating_replica_set_releases_nothing() -> None:
@@ -116,4 +116,4 @@ def replica(
     ],
 )
 async def test_order_of_victims(pods: list[JsonObject], together: dict[str, int], order: str) -> None:
-    assert "".join(found["metadata"]["name"] for found in victims(pods, NOW, together)) == order
+    assert "".join(victim["metadata"]["name"] for victim in victims(pods, NOW, together)) == order

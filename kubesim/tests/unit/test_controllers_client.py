@@ -107,17 +107,17 @@ def seen_at(version: int, name: str = "one", uid: str = "u1") -> JsonObject:
 
 def test_a_view_never_goes_back_in_time() -> None:
     view = Informer("/api/v1/things")
-    told: list[tuple[int | None, int | None]] = []
+    news: list[tuple[int | None, int | None]] = []
 
     def version(object_: JsonObject | None) -> int | None:
         return None if object_ is None else int(object_["metadata"]["resourceVersion"])
 
-    view.subscribe(lambda old, new: told.append((version(old), version(new))))
+    view.subscribe(lambda old, new: news.append((version(old), version(new))))
     view.remember(seen_at(5))
     view.remember(seen_at(3))
     view.remember(seen_at(7))
     assert version(view.get("ns", "one")) == 7
-    assert told == [(None, 5), (5, 7)]
+    assert news == [(None, 5), (5, 7)]
 
 
 async def test_what_was_written_and_deleted_out_of_sight_does_not_stay() -> None:

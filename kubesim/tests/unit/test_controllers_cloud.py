@@ -78,9 +78,9 @@ async def test_chance_failures_are_the_seeds_and_answers_can_be_slow() -> None:
         async with running("a", seed=seed, cloud=settings) as cluster:
             (instance,) = cluster.cloud.instances
             begun = cluster.pace.clock.monotonic()
-            found = [(await ask(cluster, "GET", instance.id))[0] for _ in range(20)]
+            codes = [(await ask(cluster, "GET", instance.id))[0] for _ in range(20)]
             assert round(cluster.pace.clock.monotonic() - begun, 3) == 40
-            return found
+            return codes
 
     first = await statuses(1)
     assert set(first) == {200, 500}

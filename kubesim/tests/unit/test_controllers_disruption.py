@@ -16,9 +16,9 @@ NUMBERS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPo
 
 async def status_of(cluster: EmbeddedCluster, name: str) -> JsonObject:
     await quiet()
-    found = await get(cluster, path_of(BUDGETS, NAMESPACE, name))
-    assert found is not None
-    status: JsonObject = found["status"]
+    thing = await get(cluster, path_of(BUDGETS, NAMESPACE, name))
+    assert thing is not None
+    status: JsonObject = thing["status"]
     return status
 
 

@@ -29,9 +29,9 @@ def a_job(policy: str = "Never", annotations: dict[str, str] | None = None, **sp
 
 async def job_now(cluster: EmbeddedCluster) -> JsonObject:
     await quiet()
-    found = await get(cluster, PATH)
-    assert found is not None
-    return found
+    job = await get(cluster, PATH)
+    assert job is not None
+    return job
 
 
 async def state(cluster: EmbeddedCluster) -> tuple[int, int, int, str]:
@@ -45,8 +45,8 @@ async def state(cluster: EmbeddedCluster) -> tuple[int, int, int, str]:
 async def reason(cluster: EmbeddedCluster) -> str:
     condition = condition_of(await job_now(cluster), "Failed")
     assert condition is not None
-    found: str = condition["reason"]
-    return found
+    reason_of_failure: str = condition["reason"]
+    return reason_of_failure
 
 
 async def test_a_job_runs_so_many_at_a_time_until_enough_have_ended_well() -> None:

@@ -38,9 +38,9 @@ async def change_image(cluster: EmbeddedCluster, image: str, **more: Any) -> Non
 
 async def deployment_now(cluster: EmbeddedCluster) -> JsonObject:
     await quiet()
-    found = await get(cluster, WEB)
-    assert found is not None
-    return found
+    deployment = await get(cluster, WEB)
+    assert deployment is not None
+    return deployment
 
 
 async def progress(cluster: EmbeddedCluster) -> tuple[str, str]:
@@ -51,11 +51,11 @@ async def progress(cluster: EmbeddedCluster) -> tuple[str, str]:
 
 def images(cluster: EmbeddedCluster, chosen: Callable[[JsonObject], bool] = is_active) -> dict[str, int]:
     """How many active pods run which image."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for each in filter(chosen, cluster.pods()):
         image = each["spec"]["containers"][0]["image"]
-        found[image] = found.get(image, 0) + 1
-    return found
+        counts[image] = counts.get(image, 0) + 1
+    return counts
 
 
 async def revisions(cluster: EmbeddedCluster) -> dict[str, int]:
@@ -187,9 +187,9 @@ DB, AGENT = path_of(STATEFUL_SETS, NAMESPACE, "db"), path_of(DAEMON_SETS, NAMESP
 
 async def status_of(cluster: EmbeddedCluster, path: str) -> JsonObject:
     await quiet()
-    found = await get(cluster, path)
-    assert found is not None
-    status: JsonObject = found["status"]
+    thing = await get(cluster, path)
+    assert thing is not None
+    status: JsonObject = thing["status"]
     return status
 
 

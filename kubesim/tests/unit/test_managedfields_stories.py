@@ -87,11 +87,11 @@ class Story:
         if body["message"] != step["message"]:
             yield f"{body['message']!r}, not {step['message']!r}"
         # The real server tells of the managers in no order.
-        found, told = (
+        actual, expected = (
             sorted(causes, key=str) for causes in (part(body, "details.causes") or [], step.get("causes", []))
         )
-        if found != told:
-            yield f"causes {found}, not {told}"
+        if actual != expected:
+            yield f"causes {actual}, not {expected}"
 
     def _ownership(self, step: dict[str, Any], body: Any) -> Iterator[str]:
         request = step["request"]
@@ -129,11 +129,11 @@ async def test_is_answered_as_a_real_server_answers(name: str) -> None:
     if name.startswith("custom"):
         await server.handle(Request(method="POST", path=DEFINITIONS, body=DOCUMENT["definition"]))
         await clock.sleep(5)
-    story, found = Story(), list[str]()
+    story, failures = Story(), list[str]()
     for index, step in enumerate(DOCUMENT["stories"][name]):
         differences = list(story.differences(step, await told(server, step)))
         if (name, step.get("note", "")) in KNOWN:
             assert not any(difference.startswith("status") for difference in differences)
             continue
-        found += [f"step {index} ({step.get('note', '')}): {difference}" for difference in differences]
-    assert found == []
+        failures += [f"step {index} ({step.get('note', '')}): {difference}" for difference in differences]
+    assert failures == []

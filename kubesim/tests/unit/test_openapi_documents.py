@@ -85,9 +85,9 @@ class TestVersion3:
     async def test_every_reference_leads_somewhere(self, caller: Caller) -> None:
         await serve_things(caller)
         for name in await index(caller):
-            found = await document(caller, f"v3/{name}")
-            known = {f"#/components/schemas/{each}" for each in found["components"]["schemas"]}
-            assert set(references(found)) <= known, name
+            schema_document = await document(caller, f"v3/{name}")
+            known = {f"#/components/schemas/{each}" for each in schema_document["components"]["schemas"]}
+            assert set(references(schema_document)) <= known, name
 
     async def test_a_document_is_made_once(self, caller: Caller) -> None:
         first = await fetch(caller, "/openapi/v3/api/v1")
@@ -95,9 +95,9 @@ class TestVersion3:
 
     async def test_by_its_hash_it_may_be_kept_for_ever(self, caller: Caller) -> None:
         url = (await index(caller))["api/v1"]
-        found = await fetch(caller, url)
-        assert (found.status, found.headers["cache-control"]) == (200, "public, immutable")
-        again = await fetch(caller, "/openapi/v3/api/v1", **{"if-none-match": found.headers["etag"]})
+        response = await fetch(caller, url)
+        assert (response.status, response.headers["cache-control"]) == (200, "public, immutable")
+        again = await fetch(caller, "/openapi/v3/api/v1", **{"if-none-match": response.headers["etag"]})
         assert (again.status, again.body) == (304, b"")
         other = await fetch(caller, "/openapi/v3/api/v1?hash=ABC")
         assert (other.status, other.headers["location"]) == (301, url)

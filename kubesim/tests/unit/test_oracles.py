@@ -32,15 +32,15 @@ def differences(name: str, ours: Callable[[Row], object], theirs: Callable[[Row]
     """Each row whose answer is another one here; a refusal counts as the answer REFUSED."""
     rows: list[Row] = json.loads((Path(__file__).parents[1] / "oracles" / name).read_text(encoding="utf-8"))
     assert len(rows) > 100
-    found = []
+    texts = []
     for row in rows:
         try:
             answer = ours(row)
         except (ValueError, Refusal):
             answer = REFUSED
         if answer != theirs(row):
-            found.append(f"{answer!r} instead of {theirs(row)!r}: {row}")
-    return found
+            texts.append(f"{answer!r} instead of {theirs(row)!r}: {row}")
+    return texts
 
 
 def test_durations_are_parsed_as_go_parses_them() -> None:

@@ -21,12 +21,12 @@ FACTORS = {"large": 0.02, "huge": 0.002}
 @asynccontextmanager
 async def settled(name: str) -> AsyncIterator[tuple[Simulation, InitialState, list[str]]]:
     """A scenario of the library that has settled, and what its timeline tells."""
-    told: list[str] = []
+    lines: list[str] = []
     scenario = scaled(scenario_named(name), FACTORS.get(name, 1.0))
-    simulation = Simulation(LoopClock(), scenario, tell=lambda at, what: told.append(f"{at:g} {what}"))
+    simulation = Simulation(LoopClock(), scenario, tell=lambda at, what: lines.append(f"{at:g} {what}"))
     async with anyio.create_task_group() as group:
         state = await group.start(simulation.run)
-        yield simulation, state, told
+        yield simulation, state, lines
         group.cancel_scope.cancel()
 
 
@@ -42,7 +42,7 @@ async def test_each_settles(name: str) -> None:
 async def test_each_lives_through_its_timeline(name: str) -> None:
     steps = scenario_named(name).timeline
     end = max(step.at + step.every * (step.times - 1) for step in steps)
-    async with settled(name) as (simulation, _, told):
+    async with settled(name) as (simulation, _, lines):
         await simulation.cluster.pace.sleep(end + 30)
-        assert len(told) >= len(steps)
-        assert not [what for what in told if "failed" in what]
+        assert len(lines) >= len(steps)
+        assert not [what for what in lines if "failed" in what]

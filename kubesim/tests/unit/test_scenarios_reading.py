@@ -96,9 +96,9 @@ def test_a_scenario_is_scaled_by_its_nodes_its_copies_and_else_its_replicas(
     factor: float, expected: tuple[int, int, int]
 ) -> None:
     text = "nodes: [{name: x, count: 3}]\ndeployments: [{name: y, count: 20, replicas: 7}, {name: z, replicas: 4}]"
-    found = scaled(read(text), factor)
-    assert (found.nodes[0].count, found.deployments[0].count, found.deployments[1].replicas) == expected
-    assert found.deployments[0].replicas == 7
+    scenario = scaled(read(text), factor)
+    assert (scenario.nodes[0].count, scenario.deployments[0].count, scenario.deployments[1].replicas) == expected
+    assert scenario.deployments[0].replicas == 7
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan")])

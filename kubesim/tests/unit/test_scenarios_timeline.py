@@ -33,17 +33,17 @@ async def end(cluster: EmbeddedCluster, id_: str) -> int:
 @asynccontextmanager
 async def living(text: str, speed: float = 1.0) -> AsyncIterator[tuple[Simulation, list[tuple[float, float, str]]]]:
     """A scenario that has settled, and what is told of its timeline: (real instant, simulated instant, what)."""
-    clock, told = LoopClock(), list[tuple[float, float, str]]()
+    clock, lines = LoopClock(), list[tuple[float, float, str]]()
     began = 0.0
 
     def tell(at: float, what: str) -> None:
-        told.append((round(clock.monotonic() - began, 6), at, what))
+        lines.append((round(clock.monotonic() - began, 6), at, what))
 
     simulation = Simulation(clock, read_text(f"{HEAD}speed: {speed}\n{text}", "test"), tell=tell)
     async with anyio.create_task_group() as group:
         await group.start(simulation.run)
         began = clock.monotonic()
-        yield simulation, told
+        yield simulation, lines
         group.cancel_scope.cancel()
 
 
@@ -57,10 +57,10 @@ timeline:
   - {at: 3, delete: {kind: Pod, namespace: default, selector: app=web, count: 1}}
   - {at: 4, patch: {kind: Deployment, name: web, patch: {spec: {replicas: 6}}}}
 """
-    async with living(text) as (simulation, told):
+    async with living(text) as (simulation, lines):
         before = {pod["metadata"]["uid"] for pod in simulation.cluster.pods()}
         await simulation.cluster.pace.sleep(60)
-        assert [(at, what.split(" Pod ")[0]) for _, at, what in told] == [
+        assert [(at, what.split(" Pod ")[0]) for _, at, what in lines] == [
             (1, "created ConfigMap new/c"),
             (1, "added nodes spare"),
             (2, "patched Node n-1, Node n-2"),
@@ -79,14 +79,14 @@ timeline:
   - {at: 1, protectInstances: {names: n-1}}
   - {at: 5, unprotectInstances: {}}
 """
-    async with living(text) as (simulation, told):
+    async with living(text) as (simulation, lines):
         cluster = simulation.cluster
         ids = {instance.node: instance.id for instance in cluster.cloud.instances}
         await cluster.pace.sleep(2)
         assert [await end(cluster, ids[name]) for name in ("n-1", "n-2")] == [409, 202]
         await cluster.pace.sleep(4)
         assert await end(cluster, ids["n-1"]) == 202
-        assert [(at, what) for _, at, what in told] == [
+        assert [(at, what) for _, at, what in lines] == [
             (1, "protected the instances of n-1"),
             (5, "took the protection off the instances of n-1, n-2, n-3, n-4"),
         ]
@@ -99,9 +99,9 @@ timeline:
   - {at: 2, create: [{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {}}]}
   - {at: 3, clockOffset: 1}
 """
-    async with living(text) as (simulation, told):
+    async with living(text) as (simulation, lines):
         await simulation.cluster.pace.sleep(4)
-        what = [what for _, _, what in told]
+        what = [what for _, _, what in lines]
         assert what[0].startswith("timeline[0] failed: the server has no kind Unicorn")
         assert what[1].startswith("timeline[1] failed: POST /api/v1/namespaces/default/pods: 422")
         assert what[2] == "the server's clock is wrong by 1 s"

@@ -35,12 +35,12 @@ def pod(**spec: Any) -> dict[str, Any]:
 async def test_answers_as_a_real_server(caller: Caller, answer: dict[str, Any]) -> None:
     path, _, query = answer["path"].partition("?")
     headers = {"content-type": "application/json"}
-    found = await caller.call("POST", path, answer["body"].encode(), headers=headers, **dict(parse_qsl(query)))
+    response = await caller.call("POST", path, answer["body"].encode(), headers=headers, **dict(parse_qsl(query)))
     expected = [each for each in answer.get("warnings", ()) if not each.startswith("duplicate")]
-    assert found.status == answer["status"]
-    assert found.body.get("message") == answer.get("message")
-    assert [each for each in expected if f'299 - "{each}"' not in warnings_of(found)] == []
-    assert warnings_of(found).count("299 - ") == len(expected)
+    assert response.status == answer["status"]
+    assert response.body.get("message") == answer.get("message")
+    assert [each for each in expected if f'299 - "{each}"' not in warnings_of(response)] == []
+    assert warnings_of(response).count("299 - ") == len(expected)
 
 
 class TestInstantsOfTheYear10000:

@@ -146,8 +146,8 @@ def test_a_wrong_value_is_told_with_its_field_and_what_was_expected(tmp_path: Pa
     ],
 )  # fmt: skip
 def test_the_words(tmp_path: Path, text: str, message: str) -> None:
-    found = refused(tmp_path / "settings.yaml", text)
-    assert found == message if len(text) < 300 else found.startswith(message)
+    refusal = refused(tmp_path / "settings.yaml", text)
+    assert refusal == message if len(text) < 300 else refusal.startswith(message)
 
 
 def test_a_long_value_is_cut(tmp_path: Path) -> None:

@@ -110,12 +110,12 @@ def test_every_field_is_printed_even_those_with_defaults() -> None:
     for path, field in fields().items():
         if field.default is None and path.count(".") > 1:
             continue  # of what is not there
-        found = whole
+        value = whole
         for name in path.split("."):
-            if found is None:
+            if value is None:
                 break
-            assert name in found
-            found = found[name]
+            assert name in value
+            value = value[name]
 
 
 def test_where_a_value_is_from_stands_behind_it(tmp_path: Path) -> None:

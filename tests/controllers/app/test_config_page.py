@@ -21,8 +21,8 @@ CELLS = re.compile(r" (?<!\\)\| ")
 def rows() -> list[list[str]]:
     """Of the tables of fields: path, kind, default, when it counts, what it does."""
     part = PAGE.partition("## Fields")[2].partition("## nodeGroups")[0]
-    found = [line for line in part.splitlines() if line.startswith("| `")]
-    return [CELLS.split(line.removeprefix("| ").removesuffix(" |")) for line in found]
+    lines = [line for line in part.splitlines() if line.startswith("| `")]
+    return [CELLS.split(line.removeprefix("| ").removesuffix(" |")) for line in lines]
 
 
 def counts(path: str) -> str:

@@ -22,10 +22,10 @@ def refused(environ: dict[str, str], file: Path | None = None) -> str:
 
 
 def value_of(settings: Settings, path: str) -> Any:
-    found = msgspec.to_builtins(settings)
+    value = msgspec.to_builtins(settings)
     for name in path.split("."):
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 @pytest.mark.parametrize(

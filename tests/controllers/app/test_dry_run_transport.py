@@ -58,8 +58,8 @@ class Server:
         assert request.method == "GET"
         name = request.path.rpartition("/")[2]
         if name != "nodes":
-            found = self.nodes.get(name)
-            return Response(status=200 if found else 404, body=encode(found or {"details": {"name": name}}))
+            node = self.nodes.get(name)
+            return Response(status=200 if node else 404, body=encode(node or {"details": {"name": name}}))
         body = {"metadata": {"resourceVersion": "50"}, "items": [*self.nodes.values()]}
         return Response(status=200, body=encode(body))
 
@@ -117,9 +117,9 @@ async def test_caches_learn_of_a_change_and_of_a_deletion_after_the_response() -
     await change(dry, "a", unschedulable=True)
     assert cache.get("", "a") is None
     await anyio.lowlevel.checkpoint()
-    found = cache.get("", "a")
-    assert found is not None
-    assert found.unschedulable
+    node = cache.get("", "a")
+    assert node is not None
+    assert node.unschedulable
     await dry.send(delete_request(NODES, ("", "a"), preconditions=Preconditions()))
     await anyio.lowlevel.checkpoint()
     assert cache.get("", "a") is None

@@ -111,6 +111,6 @@ async def test_the_process_ends_in_time_though_the_server_is_silent(contends: bo
             await stage.clock.sleep(1)
             stage.transport.before.add(Rule(fault=Partition(), method="POST|PUT|PATCH|DELETE"))
             stop.set()
-            told = stage.clock.monotonic()
+            asked = stage.clock.monotonic()
         # Ten seconds for writes, five for Events; with a Lease two and a half until nothing can arrive, and two for it.
-        assert stage.clock.monotonic() - told == pytest.approx(19.5 if contends else 15.0, abs=0.1)
+        assert stage.clock.monotonic() - asked == pytest.approx(19.5 if contends else 15.0, abs=0.1)

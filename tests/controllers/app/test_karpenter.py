@@ -131,8 +131,8 @@ async def test_a_karpenter_that_appears_later_is_noticed_and_our_nodes_are_moved
             "n1": ours, "n2": ours, "n1-claim": ours, "n2-claim": ours,
             "n3": theirs, "n3-claim": theirs,  # being deleted
         }  # fmt: skip
-        (told,) = [check.reason for check in controller.process.readiness() if check.name == "karpenter"]
-        assert told == "installed: its nodes are left to it; ours have gracectl.io/termination"
+        (reason,) = [check.reason for check in controller.process.readiness() if check.name == "karpenter"]
+        assert reason == "installed: its nodes are left to it; ours have gracectl.io/termination"
         await stage.add_nodes("n4")
         await stage.until(lambda: held(stage)["n4"] == ours)
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a")

@@ -110,10 +110,10 @@ def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
             return {(name, str(kind), step) for kind, steps in STEPS.items() for step in (*queued, *steps)}
         case _, ("kind", "until"):
             untils = ("time", "forever", "invalid")
-            found: set[tuple[str, ...]] = {
+            wanted: set[tuple[str, ...]] = {
                 (name, kind, until) for kind in ("do-not-disrupt", "do-not-evict") for until in untils
             }
-            return found - {(name, "do-not-evict", "invalid")}
+            return wanted - {(name, "do-not-evict", "invalid")}
         case _, ("kind", "ended"):
             ends = ("elapsed", "lifted", "left", "deadline")
             return {(name, kind, ended) for kind in ("do-not-disrupt", "do-not-evict") for ended in ends}
@@ -186,9 +186,9 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
         await stage.clock.sleep(1)
         assert figures(controller, *watched) == {}
         assert figures(controller, "nodes_terminated_total") == {("nodes_terminated_total", "by hand", "drained"): 1}
-        found = figures(controller, "pods_drained_total", "termination_duration_seconds", "pdb_queue_wait_seconds")
+        values = figures(controller, "pods_drained_total", "termination_duration_seconds", "pdb_queue_wait_seconds")
         # A pod of web leaves when the replacement of the one before is ready.
-        assert found == {
+        assert values == {
             ("pods_drained_total", "evicted"): 4,
             ("pods_drained_total", "left"): 1,
             ("termination_duration_seconds", "node"): (1, took),
@@ -213,9 +213,9 @@ async def test_leader_and_standby() -> None:
         async with stage.controller() as second:
             await second.wait_live()
             await stage.clock.sleep(60)
-            found = figures(first, *lease)
-            assert found.pop(("lease_renewals_total",)) == pytest.approx(30, abs=3)
-            assert found == {("leader",): 1, ("lease_terms_total",): 1}
+            values = figures(first, *lease)
+            assert values.pop(("lease_renewals_total",)) == pytest.approx(30, abs=3)
+            assert values == {("leader",): 1, ("lease_terms_total",): 1}
             assert figures(first, "pods_left") == {("pods_left", "protected"): 1}
             assert figures(second, *lease, "terminations", "pods_left", "queue_adds_total", "pdb_queues") == {}
             assert figures(second, "cached_objects") == figures(first, "cached_objects")
@@ -237,10 +237,10 @@ async def test_a_deadline_from_its_beginning_to_its_end() -> None:
         }
         await stage.until_gone("n1")
         await stage.clock.sleep(1)
-        found = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_stalled")
+        values = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_stalled")
         # In the instant of the deadline the kubelet kills what ignores SIGTERM, and it is deleted again.
-        found.pop(("pod_deletion_requests_total", "404", "NotFound"), None)
-        assert found == {
+        values.pop(("pod_deletion_requests_total", "404", "NotFound"), None)
+        assert values == {
             ("pods_drained_total", "deleted"): 1,
             ("pods_drained_total", "abandoned"): 1,
             ("pod_deletion_requests_total", "200", "Deleted"): 2,

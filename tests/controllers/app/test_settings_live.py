@@ -240,8 +240,8 @@ async def test_what_needs_a_restart_is_not_taken_over() -> None:
         await stage.delete_node("n1")
         await stage.until_gone("n1")
         assert asked_to_end(stage) == [17.0]
-        found = {each.metric.name: each.value for each in filter(None, controller.process.samples())}
-        assert found["gracectl_settings_restart_needed"] == 1
+        values = {each.metric.name: each.value for each in filter(None, controller.process.samples())}
+        assert values["gracectl_settings_restart_needed"] == 1
         assert any("nodeSelector" in check.reason for check in controller.process.readiness())
 
 

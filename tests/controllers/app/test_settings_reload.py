@@ -46,8 +46,8 @@ class Followed:
 
     @property
     def samples(self) -> dict[str, float]:
-        found = reload_samples(self.follower)
-        return {each.metric.name: each.value for each in found if isinstance(each.value, int | float)}
+        samples = reload_samples(self.follower)
+        return {each.metric.name: each.value for each in samples if isinstance(each.value, int | float)}
 
     @property
     def words(self) -> list[str]:

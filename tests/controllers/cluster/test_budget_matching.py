@@ -60,8 +60,8 @@ def observed_with(*budgets: PodDisruptionBudget) -> ClusterCache:
 
 
 def names_by_pod(observed: ClusterCache, *pods: Pod) -> dict[str, list[str]]:
-    found = observed.budgets_by_pod(pods)
-    return {pod.name: [budget.name for budget in found[pod.uid]] for pod in pods if pod.uid in found}
+    budgets = observed.budgets_by_pod(pods)
+    return {pod.name: [budget.name for budget in budgets[pod.uid]] for pod in pods if pod.uid in budgets}
 
 
 def hostile(name: str, requirements: int) -> PodDisruptionBudget:

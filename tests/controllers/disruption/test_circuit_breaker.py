@@ -31,8 +31,8 @@ def deleted(stage: Stage) -> dict[str, float]:
 
 def status(stage: Stage, node: str) -> str | None:
     """Of the node's condition Ready."""
-    found: str | None = (stage.condition(node, "Ready") or {}).get("status")
-    return found
+    status_of_ready: str | None = (stage.condition(node, "Ready") or {}).get("status")
+    return status_of_ready
 
 
 async def cut_off(stage: Stage, *nodes: str) -> None:
@@ -97,9 +97,9 @@ async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
             await cut_off(stage, *lost)
             await stage.clock.sleep(920)
             before = controller.statistics().queues["voluntary"].handed_out
-            told = await held(stage)
-            assert told.keys() == set(lost)
-            assert all("5 of 15 managed nodes are unhealthy; 3 (20%) may be" in words for words in told.values())
+            messages = await held(stage)
+            assert messages.keys() == set(lost)
+            assert all("5 of 15 managed nodes are unhealthy; 3 (20%) may be" in words for words in messages.values())
             await stage.clock.sleep(2000)
             assert deleted(stage) == {}
             assert controller.statistics().queues["voluntary"].handed_out == before  # no polling

@@ -363,8 +363,8 @@ def is_cordoned(stage: Stage, node: str) -> bool:
 
 
 def record_on(stage: Stage, node: str) -> str | None:
-    found: str | None = (stage.node(node) or {})["metadata"].get("annotations", {}).get(names.PENDING_CORDONED)
-    return found
+    annotation: str | None = (stage.node(node) or {})["metadata"].get("annotations", {}).get(names.PENDING_CORDONED)
+    return annotation
 
 
 HOLDING = {

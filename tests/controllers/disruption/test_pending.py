@@ -18,8 +18,8 @@ METRICS = ("voluntary_terminations_pending", "unhealthy_nodes", "health_circuit_
 
 def hold(stage: Stage, node: str) -> str | None:
     """The reason of its condition."""
-    found: str | None = (stage.condition(node, names.TERMINATION_PENDING) or {}).get("reason")
-    return found
+    reason: str | None = (stage.condition(node, names.TERMINATION_PENDING) or {}).get("reason")
+    return reason
 
 
 def counted(controller: Controller) -> dict[tuple[str, ...], float]:

@@ -32,8 +32,10 @@ PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 
 def deadline_on(stage: Stage, node: str) -> str | None:
     """As it is written."""
-    found: str | None = (stage.node(node) or {})["metadata"].get("annotations", {}).get(names.TERMINATION_TIMESTAMP)
-    return found
+    annotation: str | None = (
+        (stage.node(node) or {})["metadata"].get("annotations", {}).get(names.TERMINATION_TIMESTAMP)
+    )
+    return annotation
 
 
 async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:

@@ -45,8 +45,8 @@ def for_nodes(**fields: Any) -> NodeDisruptionBudget:
 def held(
     *nodes: Node, budget: NodeDisruptionBudget | None = None, claims: tuple[NodeClaim, ...] = ()
 ) -> NodeBudgetUsage:
-    found = cluster(*nodes, claims=claims)
-    (holding,) = node_budget_usages(found, (budget or for_nodes(),), SETTINGS, NOW)
+    cache = cluster(*nodes, claims=claims)
+    (holding,) = node_budget_usages(cache, (budget or for_nodes(),), SETTINGS, NOW)
     return holding
 
 
@@ -187,8 +187,8 @@ def test_a_pod_whose_eviction_was_granted_is_not_said_to_be_blocked() -> None:
 def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:
     one, two = a_budget("one"), a_budget("two")
     none = a_budget("none", selector=LabelSelector({"app": "missing"}))
-    found = {each.budget.name: each.problem for each in held_pods(a_pod("a"), budgets=(one, two, none))}
-    assert found == {
+    problems = {each.budget.name: each.problem for each in held_pods(a_pod("a"), budgets=(one, two, none))}
+    assert problems == {
         "none": "the selector selects no pod",
         "one": "two selects the same pods: the eviction API refuses their evictions",
         "two": "one selects the same pods: the eviction API refuses their evictions",

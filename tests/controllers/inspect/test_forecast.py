@@ -44,12 +44,12 @@ def by(seconds: float) -> dict[str, str]:
 
 def cluster(*things: Node | NodeClaim) -> ClusterCache:
     """These, with a pod on each node."""
-    found = empty_cluster_cache()
+    cache = empty_cluster_cache()
     nodes = [thing for thing in things if isinstance(thing, Node)]
-    found.nodes.replace(nodes)
-    found.claims.replace([thing for thing in things if isinstance(thing, NodeClaim)])
-    found.pods.replace([a_pod(f"on-{node.name}", node_name=node.name, owners=owned_by("ReplicaSet")) for node in nodes])
-    return found
+    cache.nodes.replace(nodes)
+    cache.claims.replace([thing for thing in things if isinstance(thing, NodeClaim)])
+    cache.pods.replace([a_pod(f"on-{node.name}", node_name=node.name, owners=owned_by("ReplicaSet")) for node in nodes])
+    return cache
 
 
 def predicted(

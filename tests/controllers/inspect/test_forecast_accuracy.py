@@ -101,12 +101,12 @@ async def kept_through(stage: Stage, controller: Controller, world: World) -> tu
 def first_words(stage: Stage, begun: float) -> dict[str, Happened]:
     """By pod uid, how it was first told to leave. `begun`: when the nodes were deleted, by the server's clock."""
     start = begun - stage.clock.now() + stage.clock.monotonic()
-    found: dict[str, Happened] = {}
+    happened: dict[str, Happened] = {}
     asked = [(RemovalMethod.EVICTED, each) for each in stage.evictions if each.status == 201]
     asked += [(RemovalMethod.DELETED, each) for each in stage.transport.of("delete", "pods") if each.status == 200]
     for how, each in sorted(asked, key=lambda pair: pair[1].instant):
-        found.setdefault(uid_of(each.request), Happened(round(each.instant - start, 3), how, _grace(each)))
-    return found
+        happened.setdefault(uid_of(each.request), Happened(round(each.instant - start, 3), how, _grace(each)))
+    return happened
 
 
 def _grace(executed: Executed) -> int | None:
@@ -116,29 +116,29 @@ def _grace(executed: Executed) -> int | None:
 
 def differences(pod: PodForecast, happened: Happened | None, now: float) -> list[str]:
     """What happened to a pod, held against what was predicted."""
-    name, told = pod.entry.pod.name, pod.removal
-    if told is None:
+    name, removal = pod.entry.pod.name, pod.removal
+    if removal is None:
         return [f"{name}: not predicted, but {happened}"] if happened else []
-    earliest, latest = told.earliest - now, None if told.latest is None else told.latest - now
+    earliest, latest = removal.earliest - now, None if removal.latest is None else removal.latest - now
     if happened is None:
         return [f"{name}: {pod.methods} at {earliest} to {latest}, but nothing happened"] if latest is not None else []
-    found = []
+    errors_of_pod = []
     if happened.how not in pod.methods:
-        found.append(f"{name}: {pod.methods} predicted, {happened}")
+        errors_of_pod.append(f"{name}: {pod.methods} predicted, {happened}")
     if not earliest - SLACK <= happened.at <= (float("inf") if latest is None else latest + SLACK):
-        found.append(f"{name}: at {earliest} to {latest} predicted, {happened}")
+        errors_of_pod.append(f"{name}: at {earliest} to {latest} predicted, {happened}")
     if pod.is_certain and happened.how is RemovalMethod.DELETED and pod.removals[0].grace != happened.grace:
-        found.append(f"{name}: {pod.removals[0]} predicted, {happened}")
-    return found
+        errors_of_pod.append(f"{name}: {pod.removals[0]} predicted, {happened}")
+    return errors_of_pod
 
 
 def disorder(pods: list[PodForecast], happened: dict[str, Happened]) -> list[str]:
     """Pairs that were predicted in one order, and left in the other."""
-    told = [pod for pod in pods if pod.removal is not None and pod.entry.pod.uid in happened]
+    predicted_pods = [pod for pod in pods if pod.removal is not None and pod.entry.pod.uid in happened]
     return [
         f"{first.entry.pod.name} was to leave before {second.entry.pod.name}"
-        for first in told
-        for second in told
+        for first in predicted_pods
+        for second in predicted_pods
         if first.removal
         and second.removal
         and first.removal.latest is not None
@@ -168,15 +168,15 @@ def drains(node: NodeForecast, at: float | None) -> list[str]:
     return []
 
 
-def errors(stage: Stage, told: DrainForecast, drained: Callable[[NodeForecast], float | None]) -> list[str]:
+def errors(stage: Stage, forecast: DrainForecast, drained: Callable[[NodeForecast], float | None]) -> list[str]:
     """All in which it came otherwise."""
-    now = told.whole.at
+    now = forecast.whole.at
     happened = first_words(stage, now)
-    pods = [pod for node in told.nodes for pod in node.forecast.pods]
-    found = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
-    found += disorder(pods, happened)
-    found += [each for node in told.nodes for each in drains(node.forecast, drained(node.forecast))]
-    return found
+    pods = [pod for node in forecast.nodes for pod in node.forecast.pods]
+    all_errors = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
+    all_errors += disorder(pods, happened)
+    all_errors += [each for node in forecast.nodes for each in drains(node.forecast, drained(node.forecast))]
+    return all_errors
 
 
 @pytest.mark.seeds(3)
@@ -185,12 +185,12 @@ async def test_what_is_predicted_happens(seed: int) -> None:
     async with staged(settings=world.settings, seed=seed) as stage:
         await create(stage, world)
         async with stage.controller() as controller:
-            told, later = await lived_through(stage, controller, world)
-        found = errors(stage, told, lambda node: ends(stage, node))
+            forecast, later = await lived_through(stage, controller, world)
+        all_errors = errors(stage, forecast, lambda node: ends(stage, node))
         for each in later:
             undrained = (node.forecast for node in each.nodes if not node.forecast.plan.drained)
-            found += [f"said later: {error}" for node in undrained for error in drains(node, ends(stage, node))]
-        assert not found, "\n".join(found)
+            all_errors += [f"said later: {error}" for node in undrained for error in drains(node, ends(stage, node))]
+        assert not all_errors, "\n".join(all_errors)
 
 
 @pytest.mark.seeds(3)
@@ -199,7 +199,7 @@ async def test_what_is_predicted_of_nodes_that_stay_happens(seed: int) -> None:
     async with staged(settings=world.settings, seed=seed) as stage:
         await create(stage, world)
         async with stage.controller() as controller:
-            told, at_rest = await kept_through(stage, controller, world)
-        found = errors(stage, told, lambda node: at_rest.get(node.name))
-        assert not found, "\n".join(found)
-        assert not [each for pod in told.whole.nodes for each in pod.pods if RemovalMethod.DELETED in each.methods]
+            forecast, at_rest = await kept_through(stage, controller, world)
+        all_errors = errors(stage, forecast, lambda node: at_rest.get(node.name))
+        assert not all_errors, "\n".join(all_errors)
+        assert not [each for pod in forecast.whole.nodes for each in pod.pods if RemovalMethod.DELETED in each.methods]

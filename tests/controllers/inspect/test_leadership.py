@@ -63,8 +63,8 @@ def a_status(state: NodePhase, *warnings: PlanWarning) -> NodeStatus:
 
 
 def told(status: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind, str]]:
-    (found,) = with_leadership([status], leadership)
-    return [(each.kind, each.message) for each in found.warnings]
+    (status_with_leadership,) = with_leadership([status], leadership)
+    return [(each.kind, each.message) for each in status_with_leadership.warnings]
 
 
 GONE = Leadership(LeaderState.NONE, "shop/gracectl", "host_1", 0.0)

@@ -116,10 +116,10 @@ async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there(
     async with staged("n1", "n2", objects=[a_pod_manifest("web-0", "n2")]) as stage:
         stage.transport.before.add(Rule(fault=Latency(2.0, 2.0), path="/pods$", count=1))  # the list of n1
         stage.transport.behind.add(Rule(fault=Latency(5.0, 5.0), path="/pods$", count=1))  # the answer for n2
-        found: list[ClusterCache] = []
+        caches: list[ClusterCache] = []
 
         async def read() -> None:
-            found.append(await snapshot(a_client(stage), named("n1", "n2")))
+            caches.append(await snapshot(a_client(stage), named("n1", "n2")))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
@@ -127,5 +127,5 @@ async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there(
             await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/web-0", {"gracePeriodSeconds": 0})
             await stage.create(a_pod_manifest("web-0", "n1"))
         assert asked_pods(stage) == ["list spec.nodeName=n2", "list spec.nodeName=n1"]
-        (cluster,) = found
+        (cluster,) = caches
         assert (len(cluster.pods_on("n1")), cluster.pods_on("n2")) == (1, ())

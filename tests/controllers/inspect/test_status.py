@@ -161,8 +161,8 @@ SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 2}
 
 def held(node: Node, pod: Pod, **budget: Any) -> tuple[Outcome, float]:
     """What is said of a pod, and since how many seconds."""
-    (found,) = status_of(node, pod, budgets=(a_budget(**budget),) if budget else ()).pods or ()
-    return found.entry.outcome, NOW - found.since
+    (pod_status,) = status_of(node, pod, budgets=(a_budget(**budget),) if budget else ()).pods or ()
+    return pod_status.entry.outcome, NOW - pod_status.since
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,10 @@ def test_a_continued_watch_knows_since_when() -> None:
         return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in status.pods or ()}
 
     assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}
-    told = msgspec.structs.replace(first, resource_version="2", deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
-    assert since(NOW + 5, told, second) == {"first": (Outcome.TERMINATING, 0), "second": (Outcome.WAITING, -100)}
+    deleted = msgspec.structs.replace(
+        first, resource_version="2", deletion_timestamp=NOW + 30, deletion_grace_seconds=30
+    )
+    assert since(NOW + 5, deleted, second) == {"first": (Outcome.TERMINATING, 0), "second": (Outcome.WAITING, -100)}
     assert since(NOW + 9, second) == {"second": (Outcome.BLOCKED, 9)}
     assert since(NOW + 50, second) == {"second": (Outcome.BLOCKED, 9)}
     assert since(NOW + 60) == {}
@@ -269,9 +271,9 @@ def test_one_that_is_not_managed_says_what_helps() -> None:
 )
 def test_a_pod_that_is_due_and_not_deleted(deadline: float, since: float, pod: Pod, expected: list[str]) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
-    found = [each for each in status_of(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
-    assert [name for each in found for name in each.objects] == expected
-    assert all("is `gracectl controller` running?" in each.message for each in found)
+    warnings = [each for each in status_of(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
+    assert [name for each in warnings for name in each.objects] == expected
+    assert all("is `gracectl controller` running?" in each.message for each in warnings)
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
@@ -290,11 +292,11 @@ def test_claims_that_end_without_a_node() -> None:
         NodeClaim("of-others", "o", deletion_timestamp=NOW - 50, finalizers=("a.io/x",)),
         NodeClaim("unmanaged", "u", **ends, labels={names.CONTROL_PLANE_ROLE: ""}),
     )
-    found = claims_without_node_status(cluster(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
-    assert [(each.name, each.nodes, each.since, each.waits_for) for each in found] == [
+    statuses = claims_without_node_status(cluster(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
+    assert [(each.name, each.nodes, each.since, each.waits_for) for each in statuses] == [
         ("a", (), NOW - 50, ""),
         ("b", (), NOW - 50, "no quota"),
         ("held", ("n2",), NOW - 50, "deletion of node n2 blocked: it"),
     ]
-    assert found[1].deadline is not None
-    assert found[1].deadline.at == NOW + 10
+    assert statuses[1].deadline is not None
+    assert statuses[1].deadline.at == NOW + 10

@@ -64,8 +64,8 @@ class Churn:
         if kind is going and chance.random() < 0.3:
             deadline = {names.TERMINATION_TIMESTAMP: format_time(NOW + chance.randrange(1, 200))}
             more["annotations"] = deadline
-        found = kind(name, **more)
-        return msgspec.structs.replace(found, uid=uid, provider_id=chance.choice(["", f"aws:///{name}"]))
+        node = kind(name, **more)
+        return msgspec.structs.replace(node, uid=uid, provider_id=chance.choice(["", f"aws:///{name}"]))
 
     def _pod(self) -> Any:
         chance, number = self._chance, self._chance.randrange(25)
@@ -114,9 +114,9 @@ def test_what_is_kept_of_earlier_reads_is_what_a_first_read_says(seed: int) -> N
         for _ in range(steps.randrange(3)):
             churn.change()
         at += steps.choice([0.0, 0.3, 1.0, 17.0])
-        found, fresh = statuses.at(set(NODES), at), node_statuses(seen, SETTINGS, set(NODES), at)
-        assert [_shown(each) for each in found] == [_shown(each) for each in fresh]
-        assert statuses.at(set(NODES), at)[: len(found)] == found
+        followed, fresh = statuses.at(set(NODES), at), node_statuses(seen, SETTINGS, set(NODES), at)
+        assert [_shown(each) for each in followed] == [_shown(each) for each in fresh]
+        assert statuses.at(set(NODES), at)[: len(followed)] == followed
         assert usages.at(at) == pod_budget_usages(seen, SETTINGS, at)
 
 

@@ -43,14 +43,14 @@ def all_due(seen: ClusterCache, settings: TerminationSettings = SETTINGS, **more
 
 
 def holds(seen: ClusterCache, settings: TerminationSettings = SETTINGS, **more: Any) -> dict[str, str]:
-    found = all_due(seen, settings, **more)
-    return {name: "" if each.hold is None else each.hold.reason.value for name, each in found.items()}
+    due = all_due(seen, settings, **more)
+    return {name: "" if each.hold is None else each.hold.reason.value for name, each in due.items()}
 
 
 def statuses(seen: ClusterCache, settings: TerminationSettings = SETTINGS) -> dict[str, NodeStatus]:
     wanted = {node.name for node in seen.nodes.values()}
-    found = node_statuses(seen, settings, wanted, NOW)
-    return {each.name: each for each in with_pending(seen, settings, found, all_due(seen, settings), NOW)}
+    node_states = node_statuses(seen, settings, wanted, NOW)
+    return {each.name: each for each in with_pending(seen, settings, node_states, all_due(seen, settings), NOW)}
 
 
 OTHERS = tuple(a_node(f"other-{n}", conditions=READY) for n in range(9))
@@ -148,8 +148,8 @@ def test_a_node_in_maintenance_stays_in_it_and_says_what_is_due() -> None:
 
 
 def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
-    found = all_due(cluster(held(), *OTHERS), has_pods=lambda node: False)["n1"]
-    assert (found.hold, found.is_known) == (None, False)
+    due = all_due(cluster(held(), *OTHERS), has_pods=lambda node: False)["n1"]
+    assert (due.hold, due.is_known) == (None, False)
 
 
 def test_what_is_not_managed_is_not_due() -> None:
@@ -217,11 +217,11 @@ async def test_what_the_cluster_shows_is_what_the_controller_writes_word_for_wor
         read = await snapshot(a_client(stage), lambda node: True)
         policy, now = settings.termination, stage.clock.now()
         budgets = await read_node_budgets(a_client(stage))
-        found = due_nodes(read, policy, due_candidates(read, policy, now), now, node_budgets=budgets)["n1"]
+        due = due_nodes(read, policy, due_candidates(read, policy, now), now, node_budgets=budgets)["n1"]
         condition = stage.condition("n1", names.TERMINATION_PENDING) or {}
-        assert found.hold is not None
-        assert (found.hold.reason, condition["reason"]) == (hold, hold)
-        assert condition["message"] == explain_hold(found.due, found.hold)
+        assert due.hold is not None
+        assert (due.hold.reason, condition["reason"]) == (hold, hold)
+        assert condition["message"] == explain_hold(due.due, due.hold)
 
 
 async def test_the_pods_of_a_node_that_becomes_due_are_watched_from_then_on() -> None:

@@ -102,12 +102,12 @@ async def test_a_node_that_comes_back_under_the_same_name_is_another_node() -> N
     async with staged("n1") as stage:
         await create_pods(stage, a="n1")
         async with seeing(stage, named("n1")) as sight:
-            told: list[str] = []
-            sight.cluster.pods.subscribe(lambda old, new: told.append("+" if old is None else "-"))
+            changes: list[str] = []
+            sight.cluster.pods.subscribe(lambda old, new: changes.append("+" if old is None else "-"))
             await stage.delete_node("n1")
             await stage.add_nodes("n1")
             await stage.clock.sleep(0.001)
-            assert told == ["-", "+"]
+            assert changes == ["-", "+"]
             assert pods_seen(sight, "n1") == {"n1": ["a"]}
             await sight.wait_live()
             assert sight.has_pods_of("n1")
@@ -251,19 +251,19 @@ async def test_when_many_come_to_be_chosen_what_was_seen_stands_until_all_have_b
         for node in nodes[:-1]:
             await stage.patch_node(node, CHOSEN)
         async with seeing(stage, is_labelled) as sight:
-            told: list[str] = []
-            sight.cluster.pods.subscribe(lambda old, new: told.append((new or old or NO_POD).name))
+            changes: list[str] = []
+            sight.cluster.pods.subscribe(lambda old, new: changes.append((new or old or NO_POD).name))
             stage.transport.before.add(Rule(fault=Latency(5.0, 5.0), path="/pods$"))
             await stage.patch_node(nodes[-1], CHOSEN)
             await stage.clock.sleep(1)
             await remove_pod(stage, "on-n0")
             await create_pods(stage, new="n1")
             await stage.clock.sleep(1)
-            assert told == []
+            assert changes == []
             assert [sight.has_pods_of(node) for node in (nodes[0], nodes[-1])] == [True, False]
             await sight.wait_live()
             await stage.clock.sleep(10)
-            assert sorted(set(told)) == ["new", "on-n0", f"on-{nodes[-1]}"]
+            assert sorted(set(changes)) == ["new", "on-n0", f"on-{nodes[-1]}"]
             assert pods_seen(sight, "n0", "n1", nodes[-1]) == {
                 "n0": [],
                 "n1": ["new", "on-n1"],

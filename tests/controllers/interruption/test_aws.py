@@ -44,9 +44,9 @@ class Notices:
         return a_spot_notice(self.instance_of(node), self._stage.clock.now())
 
     def instance_of(self, node: str) -> str:
-        found = self._stage.node(node)
-        assert found is not None
-        name: str = found["spec"]["providerID"].rpartition("/")[2]
+        node_object = self._stage.node(node)
+        assert node_object is not None
+        name: str = node_object["spec"]["providerID"].rpartition("/")[2]
         return name
 
     @property

@@ -50,9 +50,9 @@ async def test_a_taint_that_goes_before_the_node_takes_its_notice_along() -> Non
                 patch = {"status": {"conditions": [condition]}}
                 await stage.call("PATCH", "/api/v1/nodes/n1/status", patch, STRATEGIC)
                 await stage.clock.sleep(30)
-                found = written_on(stage, "n1")
-                assert found is not None
-                assert (found.kind, found.at, found.source) == (Kind.MAINTENANCE, None, "conditions")
+                annotation = written_on(stage, "n1")
+                assert annotation is not None
+                assert (annotation.kind, annotation.at, annotation.source) == (Kind.MAINTENANCE, None, "conditions")
                 shown = stage.condition("n1", names.INTERRUPTED)
                 assert shown is not None
                 assert shown["reason"] == "Maintenance"

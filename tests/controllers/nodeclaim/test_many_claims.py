@@ -21,12 +21,12 @@ finalizer."""
 
 def writes_per_claim(stage: Stage) -> dict[str, Counter[str]]:
     """By claim, how the server has answered our writes to it."""
-    found: dict[str, Counter[str]] = {}
+    writes: dict[str, Counter[str]] = {}
     for each in stage.transport.executed:
         if each.operation.plural == "nodeclaims" and each.operation.verb in ("patch", "delete"):
-            answers = found.setdefault(each.operation.name, Counter())
+            answers = writes.setdefault(each.operation.name, Counter())
             answers["done" if each.status == 200 else "refused"] += 1
-    return found
+    return writes
 
 
 @pytest.mark.parametrize("deleted", ["claims", "nodes", "both"])

@@ -27,9 +27,11 @@ SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
 
 
 def condition(stage: Stage, holder: str, type_: str = names.DRAINED) -> JsonObject:
-    found = stage.claim_condition(holder, type_) if holder.endswith("-claim") else stage.condition(holder, type_)
-    assert found is not None, f"{holder} has no condition {type_}"
-    return found
+    condition_object = (
+        stage.claim_condition(holder, type_) if holder.endswith("-claim") else stage.condition(holder, type_)
+    )
+    assert condition_object is not None, f"{holder} has no condition {type_}"
+    return condition_object
 
 
 async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() -> None:

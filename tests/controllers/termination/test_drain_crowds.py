@@ -19,14 +19,14 @@ STEP = 0.01
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When a node was planned (monotonic)."""
-    found: list[float] = []
+    instants: list[float] = []
 
     def counted(view: NodeView, now: float) -> Plan:
-        found.append(anyio.current_time())
+        instants.append(anyio.current_time())
         return plan(view, now)
 
     monkeypatch.setattr("gracectl.controllers.termination.drain.plan", counted)
-    return found
+    return instants
 
 
 async def leaving(count: int) -> Stage:

@@ -17,8 +17,8 @@ FORBIDDEN = Refuse(403)
 
 def test_a_failure_is_told_after_a_minute_once_for_each_cause() -> None:
     failures = Failures()
-    told = [(at, cause) for at in range(0, 200, 20) for cause in ("a", "b") if failures.failed("step", cause, at)]
-    assert told == [(60, "a"), (60, "b")]
+    reported = [(at, cause) for at in range(0, 200, 20) for cause in ("a", "b") if failures.failed("step", cause, at)]
+    assert reported == [(60, "a"), (60, "b")]
     assert failures.lasts("step", 200)
     failures.succeeded("step")
     assert not failures.lasts("step", 200)

@@ -14,10 +14,10 @@ async def test_a_restart_while_the_node_rests_writes_nothing_and_emits_no_event(
         async with stage.settled(mortal=True) as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(30)
-        before, told = stage.node("n1"), await stage.events()
+        before, events = stage.node("n1"), await stage.events()
         async with stage.controller() as controller:
             await controller.wait_live()
             await stage.clock.sleep(120)
             assert [each.step for each in controller.under_way()] == ["drained"]
             assert stage.node("n1") == before
-            assert await stage.events() == told
+            assert await stage.events() == events

@@ -52,9 +52,13 @@ async def test_a_node_in_maintenance_is_not_drained_while_a_stuck_pod_may_run() 
         assert drained(stage) == ("False", "StuckPods", f"not drained: {STATE}")
         (progress,) = controller.under_way()
         assert (progress.step, progress.waits_for, progress.pods_left) == ("drain", f"not drained: {STATE}", 0)
-        found = status(controller, stage)
-        assert (found.is_done, found.stuck, found.waits_for) == (False, STATE, f"not drained: {STATE}")
-        assert [(each.kind, each.objects) for each in found.warnings] == [("StuckPods", ("shop/zombie",))]
+        node_status = status(controller, stage)
+        assert (node_status.is_done, node_status.stuck, node_status.waits_for) == (
+            False,
+            STATE,
+            f"not drained: {STATE}",
+        )
+        assert [(each.kind, each.objects) for each in node_status.warnings] == [("StuckPods", ("shop/zombie",))]
         assert (await reasons(stage, "n1")).count("PodsStuck") == 1
         assert "Drained" not in await reasons(stage, "n1")
         start = stage.clock.monotonic()

@@ -23,5 +23,5 @@ def test_no_slice_counts_more_than_some_hundred_pods() -> None:
         return sum(1 for _ in count_protected_pods(cluster, ManagedNodes(LabelSelector()), ProtectionSettings(), NOW))
 
     assert counted() == 3
-    found = run_at_once(count_protected_pods(cluster, ManagedNodes(LabelSelector()), ProtectionSettings(), NOW))
-    assert found.protected["do-not-disrupt", "time"] == 3 * SLICE
+    counts = run_at_once(count_protected_pods(cluster, ManagedNodes(LabelSelector()), ProtectionSettings(), NOW))
+    assert counts.protected["do-not-disrupt", "time"] == 3 * SLICE

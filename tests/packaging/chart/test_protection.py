@@ -106,13 +106,13 @@ def test_pods_and_every_kind_of_template_are_looked_at(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_what_a_write_leaves_as_it_was_is_not_looked_at(kind: str) -> None:
-    found = policies(action="Deny", maximumSeconds=60)
+    rules = policies(action="Deny", maximumSeconds=60)
     for value in ("1d", "4h", "true"):
-        assert told(found, asking(value), kind, was=asking(value)) == ""
-        assert told(found, {}, kind, was=asking(value)) == ""
-        assert told(found, asking(value), kind, was={}) != ""
+        assert told(rules, asking(value), kind, was=asking(value)) == ""
+        assert told(rules, {}, kind, was=asking(value)) == ""
+        assert told(rules, asking(value), kind, was={}) != ""
     stays = {"labels": {names.DO_NOT_EVICT: "true"}}
-    assert told(found, stays, kind, was=stays) == ""
+    assert told(rules, stays, kind, was=stays) == ""
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_what_a_write_leaves_as_it_was_is_not_looked_at(kind: str) -> None:
     ],
 )
 def test_a_maximum_holds_durations_and_what_has_no_end(values: JsonObject, most: float) -> None:
-    found = policies(**values)
+    rules = policies(**values)
     too_long = TOO_LONG.format(f"{most:g}", "ci")
     for value in ("true", "3601s", "1h0.1s"):
-        assert told(found, asking(value)).startswith(too_long)
+        assert told(rules, asking(value)).startswith(too_long)
     if most:
-        assert told(found, asking(f"{most:g}s")) == ""
-    assert told(found, asking("1 day")).startswith(INVALID)
+        assert told(rules, asking(f"{most:g}s")) == ""
+    assert told(rules, asking("1 day")).startswith(INVALID)
 
 
 def test_under_a_maximum_nothing_may_stay_for_ever_by_the_older_word() -> None:
     assert told(policies(), {"labels": {names.DO_NOT_EVICT: "true"}}) == ""
-    found = policies(maximumSeconds=3600)
+    rules = policies(maximumSeconds=3600)
     for field in ("labels", "annotations"):
-        assert told(found, {field: {names.DO_NOT_EVICT: "true"}}).startswith(FOR_EVER)
-        assert told(found, {field: {names.DO_NOT_EVICT: "false"}}) == ""
+        assert told(rules, {field: {names.DO_NOT_EVICT: "true"}}).startswith(FOR_EVER)
+        assert told(rules, {field: {names.DO_NOT_EVICT: "false"}}) == ""
 
 
 def test_it_warns_unless_it_is_to_deny_and_an_expression_that_fails_holds_up_no_pod() -> None:

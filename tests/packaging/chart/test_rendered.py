@@ -82,9 +82,9 @@ def test_what_is_not_would_be_found(spoil: Any, complaint: str) -> None:
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate"])
 def test_what_is_not_would_be_found_in_kinds_of_others(kind: str) -> None:
     values = {**MONITORED, "agent": AGENT, "admission": {"certManager": {"enabled": True}}}
-    found = Release(values=values).of_kind(kind)[0]
-    found["spec"]["selektor"] = {}
-    assert misfits(found) == [f"{kind}.spec.selektor: is no field"]
+    thing = Release(values=values).of_kind(kind)[0]
+    thing["spec"]["selektor"] = {}
+    assert misfits(thing) == [f"{kind}.spec.selektor: is no field"]
 
 
 @EACH_SET
@@ -144,8 +144,8 @@ def test_everything_that_selects_pods_finds_its_own_and_no_others(release: Relea
         }
         if kind in selectors:
             selector = selectors[kind](spec)
-            found = [labels for metadata in templates if is_within(selector, labels := metadata["labels"])]
-            assert [labels[COMPONENT] for labels in found] == [each["metadata"]["labels"][COMPONENT]], kind
+            selected = [labels for metadata in templates if is_within(selector, labels := metadata["labels"])]
+            assert [labels[COMPONENT] for labels in selected] == [each["metadata"]["labels"][COMPONENT]], kind
 
 
 @EACH_SET
@@ -256,14 +256,14 @@ def unrestricted(spec: JsonObject) -> Iterator[str]:
 @EACH_SET
 def test_every_pod_but_the_agent_is_restricted(release: Release) -> None:
     for pod in pods(release):
-        found = set(unrestricted(pod["spec"]))
+        lacking = set(unrestricted(pod["spec"]))
         component = pod["metadata"]["labels"][COMPONENT]
         if component == "agent":
-            assert found - {"volume kubeconfig", "volume kubeconfig-0"} <= {"root", "volume bus", "volume logind"}
-            assert ("volume kubeconfig" in found) == bool(release.values["agent"].get("kubeconfig"))
-            assert "root" in found
+            assert lacking - {"volume kubeconfig", "volume kubeconfig-0"} <= {"root", "volume bus", "volume logind"}
+            assert ("volume kubeconfig" in lacking) == bool(release.values["agent"].get("kubeconfig"))
+            assert "root" in lacking
         else:
-            assert found == (
+            assert lacking == (
                 {"hostNetwork"} if release is SETS["host-network"] and component == "controller" else set()
             )
 

@@ -102,7 +102,7 @@ def _completed(release: Release) -> Settings:
 @pytest.mark.parametrize("release", WITH_CONTROLLER.values(), ids=WITH_CONTROLLER)
 def test_the_command_line_finds_the_settings_of_the_controller_and_no_others(release: Release) -> None:
     labels = [each.split("=") for each in names.SETTINGS_SELECTOR.split(",")]
-    found = [
+    selected = [
         each["metadata"]["name"]
         for each in release.of_kind("ConfigMap")
         if all(each["metadata"]["labels"].get(name) == value for name, value in labels)
@@ -110,16 +110,16 @@ def test_the_command_line_finds_the_settings_of_the_controller_and_no_others(rel
     mounted = {
         each["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] for each in release.of_kind("Deployment")
     }
-    assert set(found) == mounted
-    assert len(found) == 1
+    assert set(selected) == mounted
+    assert len(selected) == 1
 
 
 def test_a_deep_change_of_priorities_arrives_as_whole_numbers(tmp_path: Path) -> None:
     # Helm's numbers are floats on the way, and 2e+09 is a word to YAML.
     (group,) = loaded(SETS["everything"].settings(), tmp_path).node_groups
     assert group.shutdown_grace_period_by_pod_priority is not None
-    found = [each.priority for each in group.shutdown_grace_period_by_pod_priority]
-    assert found == [2_000_000_000, -(2**31)]
+    priorities = [each.priority for each in group.shutdown_grace_period_by_pod_priority]
+    assert priorities == [2_000_000_000, -(2**31)]
 
 
 SELECTORS = ("replaceFirst.namespaceSelector.", "replaceFirst.podSelector.")

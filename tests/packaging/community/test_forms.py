@@ -41,15 +41,15 @@ def read(path: str) -> Any:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_an_issue_form_has_the_fields_that_github_knows(form: Path) -> None:
-    found = read(str(form))
-    assert {"name", "description", "body"} <= set(found) <= TOP
-    assert set(found["labels"]) <= LABELS
-    fields = [element for element in found["body"] if element["type"] != "markdown"]
+    template = read(str(form))
+    assert {"name", "description", "body"} <= set(template) <= TOP
+    assert set(template["labels"]) <= LABELS
+    fields = [element for element in template["body"] if element["type"] != "markdown"]
     assert any((element.get("validations") or {}).get("required") for element in fields)
     for key in ("id", "label"):
         values = [element["attributes"]["label"] if key == "label" else element["id"] for element in fields]
         assert len(values) == len(set(values))
-    for element in found["body"]:
+    for element in template["body"]:
         needed, known = ATTRIBUTES[element["type"]]
         assert set(element) <= {"type", "id", "attributes", "validations"}
         assert needed <= set(element["attributes"]) <= known
@@ -89,10 +89,10 @@ def test_owners_are_written_as_github_reads_them() -> None:
 
 
 def test_updates_are_asked_for_wherever_versions_are_pinned() -> None:
-    found = read(".github/dependabot.yml")
-    assert found["version"] == 2
+    config = read(".github/dependabot.yml")
+    assert config["version"] == 2
     folders: dict[str, set[str]] = {}
-    for update in found["updates"]:
+    for update in config["updates"]:
         assert set(update) <= {"package-ecosystem", "directory", "directories", "schedule", "cooldown", "groups"}
         assert update["schedule"]["interval"] in ("weekly", "monthly")
         folders.setdefault(update["package-ecosystem"], set()).update(
@@ -119,8 +119,8 @@ def test_updates_are_asked_for_wherever_versions_are_pinned() -> None:
 
 def recipe(target: str) -> list[str]:
     """The commands of a target of the Makefile."""
-    (found,) = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    return [line.strip().replace("$(BIN)", ".venv/bin") for line in found.splitlines()]
+    (lines,) = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in lines.splitlines()]
 
 
 def test_hooks_before_a_commit_are_commands_of_lint_and_nothing_else() -> None:

@@ -54,13 +54,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    found, unread = {ROOT / "README.md"}, [ROOT / "README.md"]
+    reached, unread = {ROOT / "README.md"}, [ROOT / "README.md"]
     while unread:
         for target, _ in links(unread.pop()):
-            if target.suffix == ".md" and target.exists() and target not in found:
-                found.add(target)
+            if target.suffix == ".md" and target.exists() and target not in reached:
+                reached.add(target)
                 unread.append(target)
-    assert not set(PAGES) - found
+    assert not set(PAGES) - reached
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)

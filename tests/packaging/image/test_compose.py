@@ -129,10 +129,10 @@ def test_the_controller_is_where_all_services_look_for_it() -> None:
     image = load_settings(ROOT / "deploy/container" / "config.yaml")
     assert (settings().metrics, settings().probes) == (image.metrics, image.probes)
     (job,) = read_yaml("deploy/compose/prometheus.yml")["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
+    (discovery,) = job["dns_sd_configs"]
     address = settings().metrics.address()
     assert address is not None
-    assert (found["names"], found["port"]) == (["controller"], address[1])
+    assert (discovery["names"], discovery["port"]) == (["controller"], address[1])
     # Several replicas must be possible.
     assert "container_name" not in SERVICES["controller"]
     assert "ports" not in SERVICES["controller"]

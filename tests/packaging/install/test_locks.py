@@ -25,11 +25,11 @@ AUDIT = "tools/audit/requirements.txt"
 def entries(path: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Requirement and hashes of each entry of a list, by the requirement's text."""
     text = re.sub(r"^ *#.*\n", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE).replace("\\\n", "")
-    found: dict[str, tuple[str, frozenset[str]]] = {}
+    by_name: dict[str, tuple[str, frozenset[str]]] = {}
     for line in filter(None, text.splitlines()):
         requirement, *hashes = re.split(r"\s+--hash=sha256:", line.rstrip())
-        found[requirement] = (canonicalize_name(Requirement(requirement).name), frozenset(hashes))
-    return found
+        by_name[requirement] = (canonicalize_name(Requirement(requirement).name), frozenset(hashes))
+    return by_name
 
 
 def names(path: str) -> set[str]:
@@ -51,9 +51,9 @@ def wanted(folder: str, *extras: str) -> set[str]:
 
 @pytest.mark.parametrize("path", [ALL, IMAGE, BACKEND, BENCH, RELEASE, AUDIT])
 def test_every_entry_is_one_version_with_hashes(path: str) -> None:
-    found = entries(path)
-    assert found
-    for requirement, (_, hashes) in found.items():
+    locked = entries(path)
+    assert locked
+    for requirement, (_, hashes) in locked.items():
         (version,) = Requirement(requirement).specifier
         assert version.operator == "=="
         assert hashes

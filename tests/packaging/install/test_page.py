@@ -109,8 +109,8 @@ def instead_of_helm(folder: Path) -> Mapping[str, Instead]:
 
 
 def _hook_of(thing: JsonObject) -> str:
-    found: str = (thing["metadata"].get("annotations") or {}).get("helm.sh/hook", "")
-    return found
+    hook: str = (thing["metadata"].get("annotations") or {}).get("helm.sh/hook", "")
+    return hook
 
 
 async def account_of(shell: Shell, folder: Path, name: str) -> Path:

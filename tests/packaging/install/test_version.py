@@ -27,6 +27,6 @@ def test_the_newest_section_of_the_changelog_is_that_of_the_version() -> None:
 
 def test_pages_and_compose_name_images_of_this_version() -> None:
     pages = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted(ROOT.glob("docs/*.md"))]
-    found = {(page.name, version) for page in pages for version in NAMED.findall(page.read_text(encoding="utf-8"))}
-    assert {page for page, _ in found} >= {"README.md", "docker-compose.yml", "install.md"}
-    assert {version for _, version in found} == {__version__}
+    named = {(page.name, version) for page in pages for version in NAMED.findall(page.read_text(encoding="utf-8"))}
+    assert {page for page, _ in named} >= {"README.md", "docker-compose.yml", "install.md"}
+    assert {version for _, version in named} == {__version__}

@@ -44,8 +44,8 @@ def selected(folder: Path) -> set[str]:
 
 def project(name: str) -> dict[str, Any]:
     """The table `project` of its pyproject.toml."""
-    found: dict[str, Any] = tomllib.loads((PROJECTS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return found
+    table: dict[str, Any] = tomllib.loads((PROJECTS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
 
 
 @each_project

@@ -75,6 +75,6 @@ def account(installed: Installed) -> Account:
 async def test_everything_is_done_with_these_rights_and_each_of_them_is_needed(
     installed: Installed, account: Account, tmp_path: Path
 ) -> None:
-    told = await all_told(installed, account, STORIES, tmp_path)
-    assert told.unused == []
-    await each_is_missed(told, installed, account, STORIES, tmp_path)
+    retold = await all_told(installed, account, STORIES, tmp_path)
+    assert retold.unused == []
+    await each_is_missed(retold, installed, account, STORIES, tmp_path)

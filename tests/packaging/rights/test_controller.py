@@ -46,12 +46,12 @@ async def test_everything_is_done_with_these_rights_and_each_of_them_is_needed(
     value_set: ValueSet, tmp_path: Path
 ) -> None:
     installed = value_set.installed()
-    told = await retelling(value_set, tmp_path)
-    assert told.unused == []
+    retold = await retelling(value_set, tmp_path)
+    assert retold.unused == []
     settings = installed.settings
     admission = settings["admission"]
     ours = {settings["leaderElection"]["name"], admission["name"], admission["secret"]}
-    for grant, attempts in told.needed.items():
+    for grant, attempts in retold.needed.items():
         # What has a name of ours is granted by it, but for making it: then it has none yet.
         assert grant.name or ours.isdisjoint(attempt.name for attempt in attempts), str(grant)
 
@@ -75,9 +75,9 @@ async def test_with_one_right_less_a_controller_that_was_let_in_is_refused_just_
     value_set: ValueSet, tmp_path: Path
 ) -> None:
     """So no story ends well because something else has done the work. What several of them have is taken from one."""
-    installed, told = value_set.installed(), await retelling(value_set, tmp_path)
+    installed, retold = value_set.installed(), await retelling(value_set, tmp_path)
     tried = {grant for one in MOST[: MOST.index(value_set)] for grant in (await retelling(one, tmp_path)).story_of}
-    rest = {grant: story for grant, story in told.story_of.items() if grant not in tried}
+    rest = {grant: story for grant, story in retold.story_of.items() if grant not in tried}
     assert rest
-    missing = told._replace(story_of=rest)
+    missing = retold._replace(story_of=rest)
     await each_is_missed(missing, installed, installed.account(), value_set.stories, tmp_path)

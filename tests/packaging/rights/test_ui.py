@@ -78,9 +78,9 @@ async def test_everything_is_shown_with_these_rights_and_each_of_them_is_needed(
     installed: Installed, tmp_path: Path
 ) -> None:
     account = installed.account("Deployment", "ui")
-    told = await all_told(installed, account, STORIES, tmp_path)
-    assert told.unused == []
-    await each_is_missed(told, installed, account, STORIES, tmp_path)
+    retold = await all_told(installed, account, STORIES, tmp_path)
+    assert retold.unused == []
+    await each_is_missed(retold, installed, account, STORIES, tmp_path)
 
 
 def test_nothing_can_be_changed_with_them(installed: Installed) -> None:

@@ -118,15 +118,15 @@ async def test_nothing_is_left_with_these_rights_and_each_of_them_is_needed(
     value_set: ValueSet, tmp_path: Path
 ) -> None:
     installed = value_set.installed()
-    told = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
-    assert told.unused == []
+    retold = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
+    assert retold.unused == []
 
 
 @pytest.mark.parametrize("value_set", MOST)
 async def test_with_one_right_less_just_that_is_refused(value_set: ValueSet, tmp_path: Path) -> None:
     installed = value_set.installed()
-    told = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
-    await each_is_missed(told, installed, hook_of(installed), stories_of(installed), tmp_path)
+    retold = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
+    await each_is_missed(retold, installed, hook_of(installed), stories_of(installed), tmp_path)
 
 
 @pytest.mark.parametrize("value_set", EVERY)

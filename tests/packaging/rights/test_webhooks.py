@@ -50,11 +50,11 @@ async def test_webhooks_are_registered_with_these_rights_and_each_of_them_is_nee
     value_set: ValueSet, tmp_path: Path
 ) -> None:
     installed = value_set.installed()
-    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
-    assert told.unused == []
+    retold = await all_told(installed, hook_of(installed), STORIES, tmp_path)
+    assert retold.unused == []
 
 
 async def test_with_one_right_less_just_that_is_refused(tmp_path: Path) -> None:
     installed = SOME[0].installed()
-    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
-    await each_is_missed(told, installed, hook_of(installed), STORIES, tmp_path)
+    retold = await all_told(installed, hook_of(installed), STORIES, tmp_path)
+    await each_is_missed(retold, installed, hook_of(installed), STORIES, tmp_path)

@@ -42,8 +42,8 @@ _Loader.add_multi_constructor("!", _function)
 
 
 def template() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load(TEMPLATE.read_text(), _Loader)  # a SafeLoader
-    return found
+    document: dict[str, Any] = yaml.load(TEMPLATE.read_text(), _Loader)  # a SafeLoader
+    return document
 
 
 def resources(type_: str) -> list[dict[str, Any]]:

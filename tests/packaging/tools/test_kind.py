@@ -33,8 +33,8 @@ VALUES: JsonObject = read_yaml("tools/kind/values.yaml")
 
 def fake_node(name: str) -> JsonObject:
     (manifest,) = filled("node.yaml", NODE=name, ZONE="a")
-    found: JsonObject = manifest
-    return found
+    node: JsonObject = manifest
+    return node
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def test_monitoring_is_what_compose_starts(name: str) -> None:
 
 def test_prometheus_finds_the_controllers_by_the_name_of_compose() -> None:
     (job,) = read_yaml("deploy/compose/prometheus.yml")["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
+    (discovery,) = job["dns_sd_configs"]
     (alias,) = (each for each in MONITORING if each.get("spec", {}).get("type") == "ExternalName")
-    assert [alias["metadata"]["name"]] == found["names"]
+    assert [alias["metadata"]["name"]] == discovery["names"]
     assert alias["spec"]["externalName"] == "gracectl-metrics.gracectl.svc.cluster.local"
 
 

@@ -17,8 +17,8 @@ USES = re.compile(r"^\s*(?:- )?uses: (\S+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$")
 
 
 def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    workflow: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return workflow
 
 
 def jobs() -> Iterator[tuple[Path, str, dict[str, Any]]]:
@@ -29,8 +29,8 @@ def jobs() -> Iterator[tuple[Path, str, dict[str, Any]]]:
 
 def matrix(key: str) -> list[list[str]]:
     """The values of each matrix that has this key."""
-    found = [job.get("strategy", {}).get("matrix", {}).get(key) for _, _, job in jobs()]
-    return [each for each in found if each]
+    values = [job.get("strategy", {}).get("matrix", {}).get(key) for _, _, job in jobs()]
+    return [each for each in values if each]
 
 
 def test_actions_are_pinned_and_the_same_everywhere() -> None:

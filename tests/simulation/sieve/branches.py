@@ -64,11 +64,11 @@ def run_branching(told: Story, forks: Forks) -> Run:
     """Run a story undisturbed, on a loop of its own whose time begins at 0; `forks` has its disturbed runs then."""
     loop: dict[str, Any] = {"loop_factory": VirtualLoop}
     try:
-        found = anyio.run(run, told, forks.reaches, backend="asyncio", backend_options=loop)
+        outcome = anyio.run(run, told, forks.reaches, backend="asyncio", backend_options=loop)
     except BaseException as error:
         if forks.point is None:
             raise
         forks.tell(repr(error))
     if forks.point is not None:
-        forks.tell(found)
-    return found
+        forks.tell(outcome)
+    return outcome

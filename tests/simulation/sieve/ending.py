@@ -124,29 +124,29 @@ def _plain(value: Any) -> Any:
     return UID.sub("<uid>", TIME.sub("<time>", value)) if isinstance(value, str) else value
 
 
-def differences(expected: Ending, found: Ending) -> list[str]:
+def differences(expected: Ending, actual: Ending) -> list[str]:
     """What a disturbed run has otherwise than the undisturbed one, and what rules it has broken."""
     return [
-        *found.broken,
-        *_counted(expected.objects, found.objects, "object"),
-        *_counted(expected.instances, found.instances, "instance"),
-        *_counted(expected.evictions, found.evictions, "eviction"),
-        *_events(expected, found),
+        *actual.broken,
+        *_counted(expected.objects, actual.objects, "object"),
+        *_counted(expected.instances, actual.instances, "instance"),
+        *_counted(expected.evictions, actual.evictions, "eviction"),
+        *_events(expected, actual),
     ]
 
 
-def _counted(expected: Counter[str], found: Counter[str], what: str) -> Iterator[str]:
-    for each, times in (expected - found).items():
+def _counted(expected: Counter[str], actual: Counter[str], what: str) -> Iterator[str]:
+    for each, times in (expected - actual).items():
         yield f"missing {what} (times {times}): {each}"
-    for each, times in (found - expected).items():
+    for each, times in (actual - expected).items():
         yield f"unexpected {what} (times {times}): {each}"
 
 
-def _events(expected: Ending, found: Ending) -> Iterator[str]:
+def _events(expected: Ending, actual: Ending) -> Iterator[str]:
     for (name, reason), at in expected.events.items():
-        is_lost = found.killed_at is not None and abs(at - found.killed_at) <= INSTANT
-        if (name, reason) not in found.events and reason not in OF_CHANCE and not is_lost:
+        is_lost = actual.killed_at is not None and abs(at - actual.killed_at) <= INSTANT
+        if (name, reason) not in actual.events and reason not in OF_CHANCE and not is_lost:
             yield f"missing Event: {reason} on {name}"
-    for name, reason in found.events.keys() - expected.events.keys():
+    for name, reason in actual.events.keys() - expected.events.keys():
         if reason not in OF_CHANCE:
             yield f"unexpected Event: {reason} on {name}"

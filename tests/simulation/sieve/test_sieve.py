@@ -37,16 +37,16 @@ def is_in_sample(name: str, point: Point) -> bool:
     return is_of_kind and point.number % 40 == zlib.crc32(f"{name}/{point.kind}".encode()) % 5 + 1
 
 
-def words(found: Run, point: Point) -> str:
+def words(outcome: Run, point: Point) -> str:
     """What stands at a point of the undisturbed run."""
-    return (found.events if point.kind in OF_EVENTS else found.writes)[point.number - 1]
+    return (outcome.events if point.kind in OF_EVENTS else outcome.writes)[point.number - 1]
 
 
 def failures_of(expected: Run, results: Mapping[Point, Run | str]) -> list[str]:
     """What is otherwise than in the undisturbed run, by point."""
     failures = []
-    for point, found in results.items():
-        differing = [found] if isinstance(found, str) else differences(expected.ending, found.ending)
+    for point, outcome in results.items():
+        differing = [outcome] if isinstance(outcome, str) else differences(expected.ending, outcome.ending)
         if differing:
             failures.append(f"{point} ({words(expected, point)}):\n  " + "\n  ".join(differing))
     return failures
@@ -72,9 +72,9 @@ def test_a_disturbed_story_ends_as_the_undisturbed_one(
 def test_the_same_story_is_the_same_run_twice(name: str) -> None:
     """Also when it forks: points are counted, and what is disturbed is what was counted."""
     expected = run_branching(CATALOGUE[name], Forks())
-    found = run_branching(CATALOGUE[name], Forks(lambda point: point == Point(Kind.DELAYED, 2)))
-    assert differences(expected.ending, found.ending) == []
-    assert (found.writes, found.events) == (expected.writes, expected.events)
+    outcome = run_branching(CATALOGUE[name], Forks(lambda point: point == Point(Kind.DELAYED, 2)))
+    assert differences(expected.ending, outcome.ending) == []
+    assert (outcome.writes, outcome.events) == (expected.writes, expected.events)
 
 
 def test_the_catalogue_has_all_stories() -> None:

@@ -170,21 +170,23 @@ async def test_without_a_replica_the_failure_policy_decides_about_ready_nodes(po
 def _finalizers(place: Hosted, name: str) -> list[str]:
     node = place.node(name)
     assert node is not None
-    found: list[str] = node["metadata"].get("finalizers") or []
-    return found
+    finalizers: list[str] = node["metadata"].get("finalizers") or []
+    return finalizers
 
 
 @asynccontextmanager
 async def three_replicas(place: Hosted) -> AsyncIterator[dict[int, tuple[Controller, anyio.Event]]]:
     """Three that contend for a Lease, by the ports at which they answer."""
     async with AsyncExitStack() as stack:
-        found = {}
+        replicas = {}
         for port in (free_port() for _ in range(3)):
             running = place.controller(port=port, leaderElection={"enabled": True, "namespace": "infra"})
-            found[port] = await stack.enter_async_context(running)
-        await registered(place, next(iter(found)))
-        await place.until(lambda: all(check.is_ok for each, _ in found.values() for check in each.process.readiness()))
-        yield found
+            replicas[port] = await stack.enter_async_context(running)
+        await registered(place, next(iter(replicas)))
+        await place.until(
+            lambda: all(check.is_ok for each, _ in replicas.values() for check in each.process.readiness())
+        )
+        yield replicas
 
 
 def leads(controller: Controller) -> bool:

@@ -102,8 +102,8 @@ class World:
 
     async def bundles(self) -> set[bytes]:
         """What our webhooks trust: one bundle, unless something is wrong."""
-        found = [await self.configuration(kind) for kind in ("mutating", "validating")]
-        return {b64decode(each["clientConfig"]["caBundle"]) for body in found for each in body["webhooks"]}
+        configurations = [await self.configuration(kind) for kind in ("mutating", "validating")]
+        return {b64decode(each["clientConfig"]["caBundle"]) for body in configurations for each in body["webhooks"]}
 
     async def kept(self) -> dict[str, bytes]:
         secret = await self.call("GET", SECRET)

@@ -118,16 +118,16 @@ def test_over_years_no_client_with_a_known_bundle_refuses_what_is_served(seed: i
     SETTLING_SECONDS after."""
     rng = random.Random(seed)
     now, kept = NOW, of_an_earlier_version()
-    told, told_since, trusted = kept.authorities, NOW - 1e9, kept.authorities
+    published, told_since, trusted = kept.authorities, NOW - 1e9, kept.authorities
     registers_at = NOW + rng.random() * 60 * DAY
     while now < NOW + 400 * DAY:
         now += rng.choice((15.0, 15.0, 15.0, 5 * DAY))
         if now - told_since >= SETTLING_SECONDS:
-            trusted = told
-        known = authorities_in(told)
+            trusted = published
+        known = authorities_in(published)
         before = kept
         kept = next_state(kept, HOSTS, now, lambda each: now - told_since if each in known else 0.0)  # noqa: B023
         for shown in (before.pair, kept.pair):
             assert is_trusted(shown, trusted, now) or shown == before.pair != kept.pair
-        if now >= registers_at and told != kept.authorities:
-            told, told_since = kept.authorities, now
+        if now >= registers_at and published != kept.authorities:
+            published, told_since = kept.authorities, now

@@ -163,11 +163,11 @@ async def test_no_review_takes_longer_than_the_server_waits() -> None:
 async def test_an_open_request_is_answered_at_shutdown_and_its_connection_closed() -> None:
     gate = SlowGate()
     async with serving(deletion(gate)) as place:
-        found: list[tuple[int, str | None]] = []
+        answers: list[tuple[int, str | None]] = []
 
         async def ask() -> None:
             async with place.session.post(place.url, data=orjson.dumps(DELETION)) as response:
-                found.append((response.status, response.headers.get("Connection")))
+                answers.append((response.status, response.headers.get("Connection")))
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
@@ -175,9 +175,9 @@ async def test_an_open_request_is_answered_at_shutdown_and_its_connection_closed
             place.reception.is_stopping = True
             group.start_soon(place.servers.close)
             await anyio.sleep(0.05)
-            assert not found
+            assert not answers
             gate.may_answer.set()
-        assert found == [(200, "close")]
+        assert answers == [(200, "close")]
         with pytest.raises(aiohttp.ClientConnectorError):
             await place.ask()
 

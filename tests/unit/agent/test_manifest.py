@@ -96,9 +96,9 @@ def test_the_settings_are_read_where_the_command_looks_for_them(settings: Settin
     assert command == agent.name
     given = agent.make_context("agent", list(arguments), **root.context_settings).params
     (file,) = of_kind(OBJECTS, "ConfigMap")["data"]
-    found = PurePosixPath(given["config"])
-    mount = hosted()[str(found.parent)]
-    assert found.name == file
+    path = PurePosixPath(given["config"])
+    mount = hosted()[str(path.parent)]
+    assert path.name == file
     assert mount["configMap"]["name"] == of_kind(OBJECTS, "ConfigMap")["metadata"]["name"]
     # A file that is mounted by itself would stay as it was when the ConfigMap changes.
     assert "subPath" not in mount

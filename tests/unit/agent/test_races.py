@@ -112,13 +112,13 @@ async def test_a_node_that_takes_the_place_of_ours_in_mid_shutdown_is_cordoned_t
 
 
 async def test_settings_without_an_order_in_mid_shutdown_leave_nothing_on_the_node() -> None:
-    found = [the_settings(shutdownGracePeriod="100s")]
-    async with staged("n1") as stage, an_agent(stage, found[0], reread=lambda: found[-1]) as played:
+    settings = [the_settings(shutdownGracePeriod="100s")]
+    async with staged("n1") as stage, an_agent(stage, settings[0], reread=lambda: settings[-1]) as played:
         await a_pod_of(stage, "a", 0, grace=50, **STUBBORN)
         await played.live()
         played.logind.shut_down()
         await stage.clock.sleep(5)
-        found.append(the_settings())
+        settings.append(the_settings())
         await stage.clock.sleep(10)
         played.logind.call_off()
         await stage.clock.sleep(30)
@@ -152,8 +152,8 @@ async def test_what_waits_for_a_node_that_never_comes_is_told_once_and_kept_once
         await stage.add_nodes("late")
         await stage.clock.sleep(10)
         listed = (await stage.call("GET", "/api/v1/events"))["items"]
-        told = [(each["message"], each["count"]) for each in listed if each["involvedObject"]["name"] == "late"]
-        assert told == [("too short", 1)]
+        messages = [(each["message"], each["count"]) for each in listed if each["involvedObject"]["name"] == "late"]
+        assert messages == [("too short", 1)]
 
 
 async def test_how_long_a_shutdown_took_is_told_by_a_clock_that_does_not_jump() -> None:

@@ -111,20 +111,20 @@ async def test_told_to_stop_in_the_middle_it_finishes_the_shutdown_first() -> No
 
 
 async def test_other_settings_ask_for_another_delay_at_once_and_nonsense_changes_nothing() -> None:
-    found: list[Settings | ConfigError] = [the_settings(**BY_KEP)]
+    settings: list[Settings | ConfigError] = [the_settings(**BY_KEP)]
 
     def reread() -> Settings:
-        newest = found[-1]
+        newest = settings[-1]
         if isinstance(newest, ConfigError):
             raise newest
         return newest
 
     async with staged("n1") as stage, an_agent(stage, reread=reread) as played:
         await played.live()
-        found.append(the_settings(shutdownGracePeriod="90s"))
+        settings.append(the_settings(shutdownGracePeriod="90s"))
         await stage.clock.sleep(6)
         assert [seconds for seconds, _ in played.logind.wanted] == [660, 90]
-        found.append(ConfigError("settings file x: nonsense"))
+        settings.append(ConfigError("settings file x: nonsense"))
         await stage.clock.sleep(20)
         assert played.logind.is_held
         assert [seconds for seconds, _ in played.logind.wanted] == [660, 90]

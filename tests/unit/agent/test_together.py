@@ -23,9 +23,9 @@ async def test_a_shutdown_of_a_node_that_is_being_drained_deletes_no_pod_twice()
         assert stage.agreed().total() >= 2  # evicted by the controller, with 40 s of grace each
         begin = played.logind.shut_down()
         await stage.clock.sleep(200)
-        told = Counter(name for name, *_ in deletions(stage, start))
-        assert told["a"] == told["b"] == 0  # their grace ends before their range does
-        assert told["late"] + sum(each.operation.name == "late" for each in stage.evictions) == 1
+        deleted = Counter(name for name, *_ in deletions(stage, start))
+        assert deleted["a"] == deleted["b"] == 0  # their grace ends before their range does
+        assert deleted["late"] + sum(each.operation.name == "late" for each in stage.evictions) == 1
         assert played.logind.released_at is not None
         assert played.logind.released_at - begin < 60
 

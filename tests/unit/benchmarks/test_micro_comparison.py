@@ -24,8 +24,8 @@ def of_plan(base: list[float], here: list[float], threshold: float = 1.15) -> Co
     return compare("main", pairs, threshold=threshold)
 
 
-def only_row(found: Comparison) -> Row:
-    (row,) = found.rows
+def only_row(comparison: Comparison) -> Row:
+    (row,) = comparison.rows
     return row
 
 
@@ -40,9 +40,9 @@ def test_a_ratio_is_the_median_of_the_rounds_and_comes_with_its_spread() -> None
     (12.0, Mark.SLOWER, 1), (11.5, Mark.NONE, 0), (10.0, Mark.NONE, 0), (8.7, Mark.NONE, 0), (8.6, Mark.FASTER, 0),
 ])  # fmt: skip
 def test_beyond_the_threshold_it_is_slower_or_faster(now: float, mark: Mark, exit_code: int) -> None:
-    found = of_plan([10.0] * 3, [now] * 3)
-    assert only_row(found).mark is mark
-    assert found.exit_code == exit_code
+    comparison = of_plan([10.0] * 3, [now] * 3)
+    assert only_row(comparison).mark is mark
+    assert comparison.exit_code == exit_code
 
 
 def test_each_part_has_a_threshold_of_its_own_unless_one_is_given() -> None:
@@ -77,10 +77,10 @@ def test_the_yardstick_is_never_slower_but_raises_doubts() -> None:
 
 def test_what_base_cannot_run_is_said_with_the_reason_and_is_not_slower() -> None:
     pairs = [(a_report(plan=1.0), a_report(plan=1.0, lane=2.0))] * 2
-    found = compare("v1", pairs, why_missing=["test_lanes.py: ImportError: no Lane"])
-    assert found.rows[1] == Row("lane", 2.0, Mark.NOT_IN_BASE)
-    assert found.notes == ("not in BASE: test_lanes.py: ImportError: no Lane",)
-    assert found.exit_code == 0
+    comparison = compare("v1", pairs, why_missing=["test_lanes.py: ImportError: no Lane"])
+    assert comparison.rows[1] == Row("lane", 2.0, Mark.NOT_IN_BASE)
+    assert comparison.notes == ("not in BASE: test_lanes.py: ImportError: no Lane",)
+    assert comparison.exit_code == 0
 
 
 def test_what_base_ran_in_one_round_only_is_not_compared() -> None:

@@ -31,9 +31,9 @@ def test_news_of_a_pod_differs_in_version_and_readiness() -> None:
 
 
 def test_pods_have_names_of_their_own_and_nodes_in_common() -> None:
-    found = [read(number) for number in range(3000)]
-    assert len({pod.key for pod in found}) == len({pod.uid for pod in found}) == 3000
-    assert len({pod.node_name for pod in found}) == 3000 / pods.PODS_OF_A_NODE
+    read_pods = [read(number) for number in range(3000)]
+    assert len({pod.key for pod in read_pods}) == len({pod.uid for pod in read_pods}) == 3000
+    assert len({pod.node_name for pod in read_pods}) == 3000 / pods.PODS_OF_A_NODE
 
 
 def test_an_event_is_a_line_as_large_as_those_of_a_real_server() -> None:

@@ -37,8 +37,8 @@ def a_report(**changes: Any) -> bytes:
 
 def test_a_report_tells_what_one_thing_costs_in_microseconds() -> None:
     report = read_report(a_report(), "it")
-    (found,) = report.results.values()
-    assert (found.name, round(found.micros, 6), round(found.least, 6)) == ("fast", 20.0, 15.0)
+    (result,) = report.results.values()
+    assert (result.name, round(result.micros, 6), round(result.least, 6)) == ("fast", 20.0, 15.0)
     assert report.gracectl == "/x/gracectl/__init__.py"
     assert report.failures == ("test_a: x",)
 

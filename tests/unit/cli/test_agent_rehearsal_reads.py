@@ -49,16 +49,16 @@ async def test_the_own_pod_is_left_alone_where_it_is_known() -> None:
 
 async def test_a_node_that_is_not_there_is_named() -> None:
     async with staged("n1") as stage:
-        with pytest.raises(UnknownNodes, match=r"^there is no node n7; `kubectl get nodes` lists") as found:
+        with pytest.raises(UnknownNodes, match=r"^there is no node n7; `kubectl get nodes` lists") as refusal:
             await inputs(stage, "n7")
-        assert FAILURES[type(found.value)] == 3
+        assert FAILURES[type(refusal.value)] == 3
 
 
 async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
     async with staged("n1") as stage:
-        with pytest.raises(NoOrder, match=r"node n1: no shutdown order: .* have no shutdown") as found:
+        with pytest.raises(NoOrder, match=r"node n1: no shutdown order: .* have no shutdown") as refusal:
             await inputs(stage, leaderElection={"enabled": False})
-        assert FAILURES[type(found.value)] == 2
+        assert FAILURES[type(refusal.value)] == 2
         with pytest.raises(NoOrder, match=rf"is ignored: featureGates\.{GATE} is false"):
             await inputs(stage, **BY_KEP, featureGates={GATE: False})
         with pytest.raises(NoOrder, match="have no shutdown"):
@@ -81,12 +81,12 @@ async def test_the_deadline_counts_once_the_node_is_being_terminated() -> None:
         await stage.create(a_pod_manifest("web", "n1", terminationGracePeriodSeconds=300, **STOPS_AFTER_5))
         assert (await inputs(stage)).deadline is None
         await stage.delete_node("n1")
-        found = await run_rehearsal(reached(stage), "n1", the_settings(shutdownGracePeriod="5m"))
-        assert found.inputs.deadline is not None
-        assert found.inputs.deadline == pytest.approx(deadline, abs=1)
-        ((web,), *_) = (each.pods for each in found.rehearsal.ranges)
+        rehearsal = await run_rehearsal(reached(stage), "n1", the_settings(shutdownGracePeriod="5m"))
+        assert rehearsal.inputs.deadline is not None
+        assert rehearsal.inputs.deadline == pytest.approx(deadline, abs=1)
+        ((web,), *_) = (each.pods for each in rehearsal.rehearsal.ranges)
         assert web.ends is not None
-        assert found.inputs.now + web.ends <= found.inputs.deadline
+        assert rehearsal.inputs.now + web.ends <= rehearsal.inputs.deadline
 
 
 async def test_a_server_that_does_not_answer_is_what_the_caller_hears() -> None:

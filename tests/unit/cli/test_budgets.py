@@ -43,18 +43,18 @@ def rights(*groups: tuple[str, list[str]]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Two nodes of a pool whose budget lets none go, and of which one is to; a budget for pods that lets none go."""
-    with fleet(tmp_path_factory.mktemp("budgets")) as found:
+    with fleet(tmp_path_factory.mktemp("budgets")) as started:
         for name in ("one", "two"):
-            found.add(name, managed=True, pool="a")
-        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("pool", {"pool": "a"}, minAvailable="100%"))
-        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("a-unused", {"pool": "none"}, maxUnavailable=1))
-        found.pod("web", "two", labels={"app": "web"})
+            started.add(name, managed=True, pool="a")
+        started.ask("POST", NODE_BUDGETS, a_node_budget_manifest("pool", {"pool": "a"}, minAvailable="100%"))
+        started.ask("POST", NODE_BUDGETS, a_node_budget_manifest("a-unused", {"pool": "none"}, maxUnavailable=1))
+        started.pod("web", "two", labels={"app": "web"})
         budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
         budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
-        found.ask("POST", PDBS, budget)
-        found.patch("one", {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}})
-        found.until("all is counted", lambda: _is_counted(found))
-        yield found
+        started.ask("POST", PDBS, budget)
+        started.patch("one", {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}})
+        started.until("all is counted", lambda: _is_counted(started))
+        yield started
 
 
 def _is_counted(place: Fleet) -> bool:
@@ -161,9 +161,9 @@ def test_a_missing_leader_is_named_as_far_as_it_is_known(leadership: Leadership,
         min_available=0,
     )  # fmt: skip
     nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
-    found = node_budget_usages(cluster(*nodes), (budget,), TerminationSettings(), NOW)
-    told = BudgetUsages(at=NOW, nodes=found, pods=(), leadership=leadership)
-    assert words in text_of(Console(width=1000), budgets_table(told))
+    node_budgets = node_budget_usages(cluster(*nodes), (budget,), TerminationSettings(), NOW)
+    usages = BudgetUsages(at=NOW, nodes=node_budgets, pods=(), leadership=leadership)
+    assert words in text_of(Console(width=1000), budgets_table(usages))
 
 
 def test_with_permissions_in_one_namespace_its_budgets_are_shown(place: Fleet) -> None:

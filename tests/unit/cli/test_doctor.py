@@ -284,10 +284,10 @@ def test_clocks_that_a_controller_has_reported_are_a_fault_for_a_while(place: Fl
 
 def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
     result = place.run("doctor", "-o", "json", as_=place.user("stranger"))
-    found = checked(result)
+    checks = checked(result)
     assert result.exit_code == 1
-    assert {each["state"] for each in found.values()} == {"ok", "unknown"}
-    assert {name for name, each in found.items() if each["state"] == "unknown"} == {
+    assert {each["state"] for each in checks.values()} == {"ok", "unknown"}
+    assert {name for name, each in checks.items() if each["state"] == "unknown"} == {
         *(
             "settings",
             "controller",
@@ -301,8 +301,8 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
         ),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     }
-    assert found["nodes"]["message"] == "not checked: missing permission: list nodes"
-    assert found["nodes"]["remedy"] == "grant the verb list on nodes"
+    assert checks["nodes"]["message"] == "not checked: missing permission: list nodes"
+    assert checks["nodes"]["remedy"] == "grant the verb list on nodes"
 
 
 def test_webhooks_that_are_not_registered(place: Fleet) -> None:

@@ -346,8 +346,8 @@ def roles() -> dict[str, list[Any]]:
 
 
 def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
-    found = roles()
-    reader, terminator, drainer = (found[f"gracectl-{name}"] for name in ("reader", "terminator", "drainer"))
+    page_roles = roles()
+    reader, terminator, drainer = (page_roles[f"gracectl-{name}"] for name in ("reader", "terminator", "drainer"))
     for name in ("right-1", "right-2"):
         place.add(name, managed=True)
     reads = place.user("reader", *reader)
@@ -370,11 +370,11 @@ def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
 
 def without(rules: list[Any], verb: str, resource: str) -> list[Any]:
     """The rules without one right."""
-    found = [
+    remaining = [
         rule | {"verbs": [each for each in rule["verbs"] if each != verb]} if resource in rule["resources"] else rule
         for rule in rules
     ]
-    return [rule for rule in found if rule["verbs"]]
+    return [rule for rule in remaining if rule["verbs"]]
 
 
 def test_without_a_controller_rights_of_kubectl_drain_are_enough(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

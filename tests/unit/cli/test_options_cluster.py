@@ -91,8 +91,8 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
     async with a_cluster() as cluster, anyio.create_task_group() as group:
         async with listening(cluster, kubeconfig) as url, connected(choice) as there:
             assert there.cluster.server == url
-            found = await snapshot(there.client, named("n1"))
-            assert [pod.name for pod in found.pods.values()] == ["on-n1"]
+            first_sight = await snapshot(there.client, named("n1"))
+            assert [pod.name for pod in first_sight.pods.values()] == ["on-n1"]
         async with connected(choice) as there:
             sight = ClusterWatcher(there.client, named("n1"), there.clock)
             async with listening(cluster, kubeconfig, port=int(url.rpartition(":")[2])):
@@ -131,16 +131,16 @@ async def test_a_silent_server_is_named_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(connection, "NOTICE_SECONDS", 0.05)
     said: list[str] = []
     with mute(tmp_path, "n1", deaf=True) as (_, kubeconfig):
-        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
+        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as opened:
             async with anyio.create_task_group() as group:
-                group.start_soon(found.client.server_version)
+                group.start_soon(opened.client.server_version)
                 with anyio.fail_after(PATIENCE):
                     while not said:
-                        await found.clock.sleep(0.01)
+                        await opened.clock.sleep(0.01)
                 with anyio.move_on_after(0.2):
-                    await found.client.server_version()
+                    await opened.client.server_version()
                 group.cancel_scope.cancel()
-            assert said == [f"waiting for {found.cluster.server}: no answer yet to get /version"]
+            assert said == [f"waiting for {opened.cluster.server}: no answer yet to get /version"]
 
 
 @pytest.mark.real_time
@@ -148,8 +148,8 @@ async def test_nothing_is_said_of_a_server_that_answers(tmp_path: Path, monkeypa
     monkeypatch.setattr(connection, "NOTICE_SECONDS", 10.0)
     said: list[str] = []
     with mute(tmp_path, "n1") as (_, kubeconfig):
-        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
-            assert [node.name for node in await read_all(found.client, NODES)] == ["n1"]
+        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as opened:
+            assert [node.name for node in await read_all(opened.client, NODES)] == ["n1"]
     assert said == []
 
 
@@ -174,8 +174,8 @@ def test_a_terminal_is_told_the_cluster_first_and_machines_are_in_json(tmp_path:
             assert seen.lines[0] == f"cluster: x ({server})"
             piped = CliRunner().invoke(root, [*command, "--kubeconfig", str(kubeconfig)])
             assert (piped.exit_code, piped.stdout) == (3, "")
-        told = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(kubeconfig)])
-        assert json.loads(told.stdout)["cluster"] == {"context": "x", "server": server}
+        result = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(kubeconfig)])
+        assert json.loads(result.stdout)["cluster"] == {"context": "x", "server": server}
         seen = on_terminal("status", "-o", "json", "--kubeconfig", str(kubeconfig))
         assert seen.text.startswith("{")
 
@@ -188,9 +188,9 @@ def test_a_context_cannot_control_the_terminal_and_credentials_are_not_printed(t
         seen = on_terminal("status", "n2", "--kubeconfig", str(other), columns=160)
         assert seen.lines[0] == f"cluster: prod\\x1b[2J\\u202e ({server})"
         assert "hunter2" not in seen.text
-        told = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(other)])
-        assert json.loads(told.stdout)["cluster"] == {"context": "prod\x1b[2J\u202e", "server": server}
-        assert "hunter2" not in told.output
+        result = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(other)])
+        assert json.loads(result.stdout)["cluster"] == {"context": "prod\x1b[2J\u202e", "server": server}
+        assert "hunter2" not in result.output
 
 
 @pytest.mark.parametrize(("url", "shown"), [

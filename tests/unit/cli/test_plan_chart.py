@@ -102,8 +102,8 @@ def test_pods_that_never_leave_are_drawn_beyond_the_end() -> None:
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_rows_are_those_of_the_telling(world: Callable[[], DrainForecast], verbose: bool) -> None:
     forecast = world()
-    told, chart = plan_text(forecast, Detail(verbose=verbose)), chart_of(forecast, verbose=verbose)
-    for node, panel in zip(told.nodes, chart.panels, strict=True):
+    telling, chart = plan_text(forecast, Detail(verbose=verbose)), chart_of(forecast, verbose=verbose)
+    for node, panel in zip(telling.nodes, chart.panels, strict=True):
         said = [(line.when, line.name, line.text) for wave in node.waves for line in wave.lines if line.when != "stays"]
         assert [(row.when, row.name, row.text) for row in panel.rows] == said
 

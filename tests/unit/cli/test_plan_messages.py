@@ -48,8 +48,8 @@ def lines(node: NodeText) -> list[PodLine]:
 def line(pod: Pod, *others: Pod, **world: Any) -> tuple[str, str]:
     """When and how a pod of `n1` leaves."""
     (node,) = told(ending("n1", pod, *others, **world)).nodes
-    (found,) = [each for each in lines(node) if each.name == f"shop/{pod.name}"]
-    return found.when, found.text
+    (chosen,) = [each for each in lines(node) if each.name == f"shop/{pod.name}"]
+    return chosen.when, chosen.text
 
 
 def a_replica(name: str = "web-1", **fields: Any) -> Pod:

@@ -56,10 +56,10 @@ def assert_speaks_as_the_plugin(path: str, *plugin: str) -> None:
     misused = run(path, *plugin, "plan")
     assert misused.returncode == 2
     assert "Try 'kubectl grace plan --help' for help." in misused.stderr
-    told = run(path, *plugin, "plan", "n1", "--kubeconfig", MISSING)
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr.startswith("kubectl grace: ")
-    assert MISSING in told.stderr
+    result = run(path, *plugin, "plan", "n1", "--kubeconfig", MISSING)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("kubectl grace: ")
+    assert MISSING in result.stderr
 
 
 def test_the_plugin_speaks_of_itself_as_kubectl_has_it(path: str) -> None:
@@ -80,7 +80,7 @@ def test_kubectl_completes_it(path: str) -> None:
 
 
 def test_on_its_own_it_has_its_own_name() -> None:
-    told = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "n1", "--kubeconfig", MISSING)
-    assert told.stderr.startswith("gracectl: ")
+    result = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "n1", "--kubeconfig", MISSING)
+    assert result.stderr.startswith("gracectl: ")
     usage = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "--help")
     assert usage.stdout.startswith("Usage: gracectl plan [OPTIONS] [NODE]...")

@@ -38,9 +38,9 @@ def causes_of(frame: StatusFrame) -> list[str]:
 
 
 def scene_of(*pods: Pod, nodes: int = 2, allowed: int = 1, healthy: int = 3) -> StatusFrame:
-    found = [going(f"n{number}") for number in range(1, nodes + 1)]
+    statuses = [going(f"n{number}") for number in range(1, nodes + 1)]
     budget = a_budget(disruptions_allowed=allowed, current_healthy=healthy)
-    return a_scene(cluster(*found, pods=pods, budgets=(budget,)))
+    return a_scene(cluster(*statuses, pods=pods, budgets=(budget,)))
 
 
 # -- how much is done --------------------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ def test_columns_are_dropped_and_names_stay_in_one_piece() -> None:
     assert text_of(Console(width=120), table).splitlines()[0].split() == ["A", "B", "C"]
     assert text_of(Console(width=80), table).splitlines()[0].split() == ["A", "C"]
     assert text_of(Console(width=50), table).splitlines() == ["A", name]
-    told = Table(("a", "b"), [Row(["a" * 30, f"after {name}"])], has_message=True)
-    assert any(name in line for line in text_of(Console(width=60), told).splitlines())
+    with_messages = Table(("a", "b"), [Row(["a" * 30, f"after {name}"])], has_message=True)
+    assert any(name in line for line in text_of(Console(width=60), with_messages).splitlines())
 
 
 def test_without_a_terminal_progress_is_a_line_when_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,8 +244,8 @@ def test_without_a_terminal_progress_is_a_line_when_it_changes(capsys: pytest.Ca
         frame = a_scene(seen, at=NOW + seconds)
         progress = tracker.update(frame.nodes, terminated, seen.budgets.get, frame.at)
         view.show(msgspec.structs.replace(frame, progress=progress))
-        found = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
-        return [line for line in found if not line.startswith(("n1:", "n2:"))]
+        texts = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+        return [line for line in texts if not line.startswith(("n1:", "n2:"))]
 
     cause, first = lines(0, pods)
     assert cause.startswith("budget shop/web: 4 pods on 2 nodes, 1 at a time, ")

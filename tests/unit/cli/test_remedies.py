@@ -111,9 +111,9 @@ def planned(place: Fleet, node: str) -> dict[str, Any]:
 
 def warned(place: Fleet, node: str, kind: str) -> str:
     """The remedy of its only warning of this kind; empty without one."""
-    found = [each["remedy"] for each in planned(place, node)["warnings"] if each["kind"] == kind]
-    assert len(found) <= 1, found
-    return found[0] if found else ""
+    remedies = [each["remedy"] for each in planned(place, node)["warnings"] if each["kind"] == kind]
+    assert len(remedies) <= 1, remedies
+    return remedies[0] if remedies else ""
 
 
 def of_pod(place: Fleet, node: str, pod: str = "") -> str:
@@ -390,9 +390,9 @@ def _a_node_that_never_drains(place: Fleet) -> None:
     text = warned(place, node, "NeverDrains").rpartition("; or ")[2]
     assert "which overrides budgets and protection" in text
     pasted(place, text)
-    found = planned(place, node)
-    assert 800 < found["deadline"]["atSeconds"] <= 900
-    assert found["drained"] is not None
+    report = planned(place, node)
+    assert 800 < report["deadline"]["atSeconds"] <= 900
+    assert report["drained"] is not None
 
 
 @state(NO_DRAIN_DEADLINE)
@@ -468,9 +468,9 @@ def _a_node_of_karpenter(place: Fleet) -> None:
     pasted(place, warned(place, node, "OwnerHolds"))
     assert warned(place, node, "OwnerHolds") == ""
     pasted(place, warned(place, node, "NeverDrains").rpartition("; or ")[2])
-    found = planned(place, node)
-    assert 800 < found["deadline"]["atSeconds"] <= 900
-    assert found["owner"]["name"] == "Karpenter"
+    report = planned(place, node)
+    assert 800 < report["deadline"]["atSeconds"] <= 900
+    assert report["owner"]["name"] == "Karpenter"
     assert "Karpenter" in pasted(place, remedy(WarningKind.OWNER_WAITS))
     assert "pooled" in pasted(place, remedy(WarningKind.OWNER_REPORTS, kind="nodeclaim", name="pooled"))
 

@@ -66,9 +66,9 @@ def answer(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, 
 
 def warnings(place: Fleet, *arguments: str, as_: Path | None = None) -> tuple[str, set[str]]:
     """Where the settings of a plan of b-1 are from, and the kinds of its warnings."""
-    told = answer(place, "plan", "b-1", *arguments, as_=as_)
-    (node,) = told["nodes"]
-    return told["assumptions"]["settings"], {each["kind"] for each in node["warnings"]}
+    result = answer(place, "plan", "b-1", *arguments, as_=as_)
+    (node,) = result["nodes"]
+    return result["assumptions"]["settings"], {each["kind"] for each in node["warnings"]}
 
 
 def test_commands_evaluate_nodes_by_the_settings_of_the_controller(place: Fleet, tmp_path: Path) -> None:

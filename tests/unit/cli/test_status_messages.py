@@ -195,8 +195,8 @@ def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     assert "drain not started" in " ".join(rows["worker-07"])
     every = flat(as_table(many(), verbose=True))
     assert every.count(" blocked ") == 120
-    told = msgspec.json.decode(to_json(status_report(many()), indent=0))["progress"]["causes"]
-    assert [(cause["pods"], cause["nodes"]) for cause in told] == [(6, 6)] * 20 + [(5, 5)]
+    reported = msgspec.json.decode(to_json(status_report(many()), indent=0))["progress"]["causes"]
+    assert [(cause["pods"], cause["nodes"]) for cause in reported] == [(6, 6)] * 20 + [(5, 5)]
 
 
 def test_nothing_is_under_way() -> None:
@@ -239,10 +239,10 @@ def test_a_node_that_is_due_and_waits_is_under_way_until_it_is_deleted() -> None
     assert is_active(pending())
     frame = a_scene(cluster(pending(), going("n2", conditions=pending().conditions)))
     assert words.title(frame).startswith("1 node is terminating, 1 is pending termination (")
-    (told, other) = msgspec.json.decode(to_json(status_report(frame), indent=0))["nodes"]
-    assert (told["state"], told["step"], told["sinceSeconds"]) == ("pending", "pending", 100.0)
-    assert told["waitsFor"] == "Pace: waits for its turn"
-    assert (told["deadline"], told["pods"], other["state"]) == (None, [], "terminating")
+    (node, other) = msgspec.json.decode(to_json(status_report(frame), indent=0))["nodes"]
+    assert (node["state"], node["step"], node["sinceSeconds"]) == ("pending", "pending", 100.0)
+    assert node["waitsFor"] == "Pace: waits for its turn"
+    assert (node["deadline"], node["pods"], other["state"]) == (None, [], "terminating")
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -309,13 +309,13 @@ def test_a_trace_is_named_with_the_address_of_it_if_there_is_a_viewer() -> None:
     assert trace.hex not in flat(as_table(alone))
     assert f"trace {trace.hex}" in flat(as_table(alone, is_wide=True))
     assert "TRACE" in flat(as_table(both, 1000, is_wide=True))
-    (told,) = msgspec.json.decode(to_json(status_report(alone), indent=0))["nodes"]
-    assert told["trace"] == {"id": trace.hex, "url": None}
+    (node_report,) = msgspec.json.decode(to_json(status_report(alone), indent=0))["nodes"]
+    assert node_report["trace"] == {"id": trace.hex, "url": None}
     viewed = msgspec.structs.replace(both, tracing=TracingSettings("https://jaeger.example.com/trace/{trace_id}"))
     address = f"https://jaeger.example.com/trace/{trace.hex}"
     assert address in flat(as_table(viewed, 1000, is_wide=True))
-    told, other = msgspec.json.decode(to_json(status_report(viewed), indent=0))["nodes"]
-    assert (told["trace"]["url"], other["trace"]) == (address, None)
+    node_report, other = msgspec.json.decode(to_json(status_report(viewed), indent=0))["nodes"]
+    assert (node_report["trace"]["url"], other["trace"]) == (address, None)
 
 
 @pytest.mark.parametrize("url", ["jaeger/{trace_id}", "https://jaeger.example.com/trace/"])
@@ -329,8 +329,8 @@ def test_an_address_that_leads_to_no_trace_is_refused(url: str) -> None:
 
 def of_n1(seconds: float, *pods: str, **more: Any) -> StatusFrame:
     """n1 so many seconds later, with these pods of a budget that is spent."""
-    found = tuple(replica(name) for name in pods)
-    seen = cluster(going(), pods=found, budgets=(a_budget(**NEVER_ALLOWS),))
+    replicas = tuple(replica(name) for name in pods)
+    seen = cluster(going(), pods=replicas, budgets=(a_budget(**NEVER_ALLOWS),))
     return a_scene(seen, at=NOW + seconds, **more)
 
 

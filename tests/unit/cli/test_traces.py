@@ -69,11 +69,11 @@ def spans_in(file: Path) -> tuple[SeenSpan, ...]:
 def assert_one_whole_trace_of_each(spans: tuple[SeenSpan, ...], nodes: Mapping[str, int]) -> None:
     """`nodes`: how many pods were evicted from each."""
     assert_flawless(map(as_span, spans))
-    found = {}
+    traces = {}
     for trace in {span.trace for span in spans}:
         whole = tree(tuple(span for span in spans if span.trace == trace))
         assert whole.span.name == "terminate node"
-        found[whole.span.attributes["k8s.node.name"]] = whole
+        traces[whole.span.attributes["k8s.node.name"]] = whole
         assert set(whole.names()) >= STEPS
         (drain,) = (child for child in whole.children if child.span.name == "drain")
         pods = [pod.span for wave in drain.children for pod in wave.children]
@@ -82,7 +82,7 @@ def assert_one_whole_trace_of_each(spans: tuple[SeenSpan, ...], nodes: Mapping[s
         evicted = [pod for pod in pods if pod.name == "pod evicted"]
         assert len(evicted) == nodes[whole.span.attributes["k8s.node.name"]]
         assert all(whole.span.start <= pod.start <= pod.end <= whole.span.end for pod in pods)
-    assert found.keys() == nodes.keys()
+    assert traces.keys() == nodes.keys()
 
 
 class TestTraced:
@@ -244,15 +244,15 @@ class TestController:
             async with ended_node(tmp_path) as (controller, _):
                 controller.send(signal.SIGTERM)
                 assert await controller.ended() == 0
-            (found,) = collector.wait_for_metrics(1)
-            assert found.resource == collector.spans()[0].resource
+            (export,) = collector.wait_for_metrics(1)
+            assert export.resource == collector.spans()[0].resource
         (drained,) = [
             point.as_double or point.as_int
-            for point in found.metrics["gracectl_nodes_terminated_total"].sum.data_points
+            for point in export.metrics["gracectl_nodes_terminated_total"].sum.data_points
             if attributes_of(point.attributes) == {"reason": "by hand", "result": "drained"}
         ]
         assert drained == 1
-        assert "process_start_time_seconds" in found.metrics
+        assert "process_start_time_seconds" in export.metrics
 
     def test_unsupported_metrics_exporters_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")

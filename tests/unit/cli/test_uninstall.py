@@ -55,8 +55,8 @@ def holder(place: Fleet) -> str:
     if status == 404:
         return ""
     assert status == 200, answer
-    found: str = answer["spec"].get("holderIdentity") or ""
-    return found
+    identity: str = answer["spec"].get("holderIdentity") or ""
+    return identity
 
 
 def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:

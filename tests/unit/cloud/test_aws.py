@@ -41,15 +41,15 @@ def moto(server: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each operation was called."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     ask = Clients.request
 
     async def counted(self: Clients, call: Call, type_: Any, **arguments: object) -> Any:
-        found[call.operation] += 1
+        counts[call.operation] += 1
         return await ask(self, call, type_, **arguments)
 
     monkeypatch.setattr(Clients, "request", counted)
-    return found
+    return counts
 
 
 async def test_the_life_of_an_instance(moto: Moto) -> None:

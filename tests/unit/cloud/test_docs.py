@@ -38,14 +38,14 @@ PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
 
 def block(language: str, holding: str = "") -> str:
     """The code block of the page in this language that holds these words."""
-    (found,) = (each for each in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if holding in each)
-    return str(found)
+    (only_block,) = (each for each in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if holding in each)
+    return str(only_block)
 
 
 def section(name: str) -> str:
-    found = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-    assert found
-    return found
+    text = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert text
+    return text
 
 
 @pytest.fixture

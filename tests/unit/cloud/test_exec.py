@@ -72,11 +72,11 @@ def children() -> set[str]:
 
 def descriptors() -> Counter[str]:
     """Open files of this process, without sockets: only other tests have those, and may leave or close them."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
-            found[os.readlink(f"/proc/self/fd/{name}")] += 1
-    return Counter({target: count for target, count in found.items() if not target.startswith("socket:")})
+            counts[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return Counter({target: count for target, count in counts.items() if not target.startswith("socket:")})
 
 
 # -- the question ------------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ async def test_the_command_is_told_in_variables_and_where_it_wants_in_arguments(
     script = f'printf "%s|" "$@" "$GRACECTL_ACTION" "$GRACECTL_PROVIDER_ID" "$GRACECTL_REQUEST_ID" > {out}'
     provider = made([SH, "-c", script, "x", "--do={action}", "{providerID}"])
     await provider.terminate(ID)
-    *told, request = out.read_text().split("|")[:-1]
-    assert told == ["--do=terminate", ID, "terminate", ID]
+    *variables, request = out.read_text().split("|")[:-1]
+    assert variables == ["--do=terminate", ID, "terminate", ID]
     await sh(f'printf %s "$GRACECTL_REQUEST_ID" > {out}').terminate(ID)
     assert out.read_text() == request  # of the same end, by another process
     await sh(f'printf %s "$GRACECTL_REQUEST_ID" > {out}').terminate("another")
@@ -108,11 +108,16 @@ async def test_the_command_gets_little_of_our_environment(tmp_path: Path, monkey
     monkeypatch.setenv("SECRET_OF_OURS", "s")
     monkeypatch.setenv("REGION", "eu-1")
     await sh(f"env > {out}", env={"ZONE": "a", "LANG": "tlh"}, passEnv=["REGION", "NOT_THERE"]).terminate(ID)
-    told = dict(line.split("=", 1) for line in out.read_text().splitlines())
-    assert "SECRET_OF_OURS" not in told
-    assert (told["REGION"], told["ZONE"], told["LANG"], told["PATH"]) == ("eu-1", "a", "tlh", os.environ["PATH"])
+    variables = dict(line.split("=", 1) for line in out.read_text().splitlines())
+    assert "SECRET_OF_OURS" not in variables
+    assert (variables["REGION"], variables["ZONE"], variables["LANG"], variables["PATH"]) == (
+        "eu-1",
+        "a",
+        "tlh",
+        os.environ["PATH"],
+    )
     ours = {"GRACECTL_ACTION", "GRACECTL_PROVIDER_ID", "GRACECTL_REQUEST_ID", "REGION", "ZONE"}
-    assert told.keys() <= {*ours, *execs.INHERITED, "PWD", "SHLVL", "OLDPWD", "_"}
+    assert variables.keys() <= {*ours, *execs.INHERITED, "PWD", "SHLVL", "OLDPWD", "_"}
 
 
 async def test_the_command_that_ends_an_instance_is_told_of_its_node(tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ class Moody:
 
 
 def counted(provider: MeteredProvider) -> dict[tuple[str, ...], float]:
-    found = {}
+    counts = {}
     for sample in provider.samples():
         value = sample.value.count if isinstance(sample.value, Distribution) else sample.value
         if value:
-            found[sample.labels] = value
-    return found
+            counts[sample.labels] = value
+    return counts
 
 
 @pytest.mark.parametrize(("mood", "outcome"), [

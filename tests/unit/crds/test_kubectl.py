@@ -75,8 +75,8 @@ async def test_explain_warns_of_what_a_grace_period_does(claimed: tuple[Kubectl,
     kubectl, _ = claimed
     for version in ("karpenter.sh/v1", "karpenter.sh/v1beta1"):
         field = "nodeclaim.spec.terminationGracePeriod"
-        told = await kubectl("explain", field, f"--api-version={version}")
-        words = " ".join(told.split())
+        output = await kubectl("explain", field, f"--api-version={version}")
+        words = " ".join(output.split())
         assert words.count("WARNING:") == 4
         for promised in (
             "the deadline overrides PodDisruptionBudgets, the annotation karpenter.sh/do-not-disrupt and preStop hooks",
@@ -88,7 +88,7 @@ async def test_explain_warns_of_what_a_grace_period_does(claimed: tuple[Kubectl,
             "Absent: there is no deadline",
         ):
             assert promised in words
-        assert max(map(len, told.splitlines())) <= 84
+        assert max(map(len, output.splitlines())) <= 84
     for field in ("", ".spec", ".spec.nodeClassRef", ".spec.taints", ".status.conditions"):
         assert "<no description>" not in await kubectl("explain", f"nodeclaim{field}")
     assert "Absent means Never" in await kubectl("explain", "nodeclaim.spec.expireAfter")

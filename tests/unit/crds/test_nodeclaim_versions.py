@@ -56,8 +56,8 @@ def path(version: str) -> str:
 def schema(version: str) -> dict[str, Any]:
     """The schema of a version of the shipped definition."""
     definition, _ = shipped_definitions()
-    found = {f"karpenter.sh/{each['name']}": each for each in definition["spec"]["versions"]}
-    whole: dict[str, Any] = found[version]["schema"]["openAPIV3Schema"]
+    versions = {f"karpenter.sh/{each['name']}": each for each in definition["spec"]["versions"]}
+    whole: dict[str, Any] = versions[version]["schema"]["openAPIV3Schema"]
     return whole
 
 

@@ -57,8 +57,10 @@ async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None
         await stage.until(1)
         stage.set_pods(60)
         await stage.until(61)
-        told = [(d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions]
-        assert told == [
+        reported = [
+            (d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions
+        ]
+        assert reported == [
             ("slow", 600, 59, 600, 0), ("web", None, 30, 30, 0), ("slow", 59, 1, 600, 0), ("web", 30, 1, 30, 0),
         ]  # fmt: skip
         assert stage.ears.refusals == []

@@ -59,8 +59,8 @@ class Play:
         queue, now, wake = self.queue, self.now, float("inf")
         overdue = min((each.overdue for each in queue._unobserved.values() if each.overdue > now), default=now + 60.0)
         in_order = sorted(queue.waiting.values(), key=lambda each: (queue._failures.get(each.uid, 0), each.order))
-        found = [(each, pod) for each in in_order if (pod := self.lookup.find(each))]
-        for candidate, pod in found:
+        queued = [(each, pod) for each in in_order if (pod := self.lookup.find(each))]
+        for candidate, pod in queued:
             allowance = eviction_verdict(pod, (self.budget,), taken=len(queue._unobserved)).allowance
             is_exhausted = queue._exhausted_at == (self.budget.resource_version,)
             match allowance:
@@ -74,7 +74,7 @@ class Play:
             if due <= now:
                 return Evict(candidate, allowance is Allowance.UNCHARGED)
             wake = min(wake, due)
-        if found:
+        if queued:
             return Wait(wake - now)
         return Wait(overdue - now) if queue._unobserved else Idle()
 

@@ -19,15 +19,17 @@ def test_the_page_has_what_is_printed_word_for_word() -> None:
 async def test_what_is_rehearsed_is_what_the_agent_then_does_to_pods_that_take_all_their_grace() -> None:
     async with staged() as stage:
         await build(stage)
-        told = await read_input(stage)
+        rehearsal_input = await read_input(stage)
         assert not stage.transport.of("delete", "pods")
         async with an_agent(stage, node=NODE) as played:
             await played.live()
             start = played.logind.shut_down()
             await stage.clock.sleep(700)
             done = deletions(stage, start)
-            rehearsed = [(pod.pod.name, pod.at, pod.grace) for each in told.rehearsal.ranges for pod in each.pods]
+            rehearsed = [
+                (pod.pod.name, pod.at, pod.grace) for each in rehearsal_input.rehearsal.ranges for pod in each.pods
+            ]
             assert sorted((name, round(at), grace) for name, at, grace in done) == sorted(rehearsed)
             assert played.logind.released_at is not None
             # A pod takes a moment to be gone, and the last words some more.
-            assert 0 <= played.logind.released_at - start - told.rehearsal.over < 3
+            assert 0 <= played.logind.released_at - start - rehearsal_input.rehearsal.over < 3

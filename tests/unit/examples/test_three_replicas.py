@@ -73,8 +73,8 @@ def test_the_nodes_are_gone_by_the_deadline_and_the_budget_pays_for_no_more_than
 
 def snippet(beginning: str) -> str:
     """The YAML of the page that begins so."""
-    found: list[str] = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-    (wanted,) = [block for block in found if block.startswith(beginning)]
+    snippets: list[str] = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+    (wanted,) = [block for block in snippets if block.startswith(beginning)]
     return wanted
 
 

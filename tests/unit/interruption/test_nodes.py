@@ -39,8 +39,8 @@ def conditions(*found: Condition, **options: Any) -> Interruption | None:
     ],
 )
 def test_taints_of_clouds(labels: dict[str, str], taint: Taint, kind: Kind, seconds: float) -> None:
-    found = taints(labels, taint)
-    assert found == Interruption(kind, NOW + seconds, "taints", f"taint {taint.key}")
+    notice = taints(labels, taint)
+    assert notice == Interruption(kind, NOW + seconds, "taints", f"taint {taint.key}")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_other_taints_end_no_machine(taint: Taint) -> None:
 
 def test_entries_come_before_defaults_or_replace_them() -> None:
     mine = {"entries": [{"key": GKE, "kind": "maintenance", "deadline": "6h"}]}
-    found = taints({}, Taint(GKE), **mine)
-    assert found is not None
-    assert (found.kind, found.at) == (Kind.MAINTENANCE, NOW + 21600)
+    notice = taints({}, Taint(GKE), **mine)
+    assert notice is not None
+    assert (notice.kind, notice.at) == (Kind.MAINTENANCE, NOW + 21600)
     assert taints({}, Taint(GKE), defaults=False) is None
 
 
@@ -85,10 +85,10 @@ def test_entries_come_before_defaults_or_replace_them() -> None:
     ],
 )
 def test_conditions_of_clouds_and_kubernetes(condition: Condition, kind: Kind, at: float | None) -> None:
-    found = conditions(condition)
-    assert found is not None
-    assert (found.kind, found.at, found.source) == (kind, at, "conditions")
-    assert found.text.startswith(f"condition {condition.type}: {condition.message[:20]}")
+    notice = conditions(condition)
+    assert notice is not None
+    assert (notice.kind, notice.at, notice.source) == (kind, at, "conditions")
+    assert notice.text.startswith(f"condition {condition.type}: {condition.message[:20]}")
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_other_conditions_end_no_machine(condition: Condition) -> None:
 def test_of_several_the_more_certain_kind_and_the_earliest_end_count() -> None:
     planned = Condition("MaintenancePlanned", "True", "", "2026-08-01T05:40:30Z", NOW)
     entries = [{"type": "MaintenancePlanned", "kind": "maintenance", "timeInMessage": True}]
-    found = conditions(planned, Condition("PreemptionScheduled", "True", "", PREEMPT, NOW), entries=entries)
-    assert found is not None
-    assert (found.kind, found.at) == (Kind.SPOT, NOW + 30)
+    notice = conditions(planned, Condition("PreemptionScheduled", "True", "", PREEMPT, NOW), entries=entries)
+    assert notice is not None
+    assert (notice.kind, notice.at) == (Kind.SPOT, NOW + 30)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_time_in_a_message(text: str, expected: float | None) -> None:
 
 
 def test_hostile_messages_are_bounded_and_visible() -> None:
-    found = conditions(Condition("MaintenancePlanned", "True", "", "\x1b[2J" + "a" * 100_000, NOW))
-    assert found is not None
-    assert len(found.text) == LONGEST_TEXT
-    assert "\x1b" not in found.text
+    notice = conditions(Condition("MaintenancePlanned", "True", "", "\x1b[2J" + "a" * 100_000, NOW))
+    assert notice is not None
+    assert len(notice.text) == LONGEST_TEXT
+    assert "\x1b" not in notice.text
 
 
 @pytest.mark.parametrize(

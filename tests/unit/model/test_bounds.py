@@ -48,8 +48,8 @@ def budget(values: int, *, namespace: str = "shop", name: str = "web") -> bytes:
 def test_every_kind_has_a_bound_or_is_read_alone() -> None:
     assert set(KEPT) == {*WIRE, *SINGLE}
     sources = new_informers()
-    found = [getattr(sources, field) for field in Sources.__struct_fields__]
-    cached = {each.plural for row in found for each in (row if isinstance(row, tuple) else (row,))}
+    informers = [getattr(sources, field) for field in Sources.__struct_fields__]
+    cached = {each.plural for row in informers for each in (row if isinstance(row, tuple) else (row,))}
     assert cached <= set(WIRE)
 
 

@@ -109,12 +109,12 @@ def _is_large(value: object) -> bool:
 
 def test_nothing_else_encodes_json() -> None:
     """json, and msgspec's encoder, are used nowhere; orjson reads nothing."""
-    found = [
+    places = [
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for name in _uses(path.read_text(encoding="utf-8"))
     ]
-    assert found == []
+    assert places == []
 
 
 def _uses(source: str) -> list[str]:

@@ -445,9 +445,9 @@ async def test_a_request_too_slow_for_the_others_is_told_to_retry() -> None:
             await stage.call("PATCH", f"{NODE_BUDGETS}/pool-a", body, "application/merge-patch+json")
 
         async def look_up_too_late(name: str) -> NodeDisruptionBudget | None:
-            found = await look_up(name)
+            answer = await look_up(name)
             await news()
-            return found
+            return answer
 
         gate.store.look_up = look_up_too_late  # type: ignore[method-assign]
         gate.budgets.put = lambda new: None  # type: ignore[method-assign]  # the watch is late

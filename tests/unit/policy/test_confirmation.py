@@ -27,8 +27,8 @@ def read(budget: PodDisruptionBudget, at: float, seen: Sightings, **more: Any) -
     return confirmed(forecast([ending("n1", pod, budgets=(budget,))], NOW + at, Assumptions(**more)), seen)
 
 
-def drained(found: Forecast) -> Answer:
-    (node,) = found.nodes
+def drained(prediction: Forecast) -> Answer:
+    (node,) = prediction.nodes
     (pod,) = node.pods
     assert type(pod.gone) is type(node.drained)
     return node.drained
@@ -68,15 +68,15 @@ def test_a_status_that_has_allowed_nothing_for_long_is_a_reading_of_its_own() ->
 
 def test_what_a_spec_says_needs_one_reading() -> None:
     budget = a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0)
-    found, seen = read(budget, 0, {})
-    assert isinstance(drained(found), Never)
-    assert not is_unconfirmed(found, seen)
+    answer, seen = read(budget, 0, {})
+    assert isinstance(drained(answer), Never)
+    assert not is_unconfirmed(answer, seen)
 
 
 def test_never_is_not_said_of_what_has_changed_since() -> None:
-    found, _ = read(a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0), 0, {})
-    assert current(found, lambda cause: NOW) is found
-    shown = drained(current(found, lambda cause: NOW + 1))
+    answer, _ = read(a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0), 0, {})
+    assert current(answer, lambda cause: NOW) is answer
+    shown = drained(current(answer, lambda cause: NOW + 1))
     assert isinstance(shown, Unknown)
     assert shown.missing[0].startswith("what follows from a change of this: budget shop/web ")
 

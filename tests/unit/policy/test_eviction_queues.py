@@ -19,24 +19,28 @@ def begun(node: str, *pods: Pod, since: float = NOW, deadline: float | None = No
 def places(*plans: tuple[float, str, Plan]) -> dict[str, QueuePosition]:
     """By name of the pod."""
     [lane] = queues_of(plans).values()
-    found = positions_of(lane)
-    return {waiting.entry.pod.name: found[waiting.entry.pod.uid] for waiting in lane}
+    positions = positions_of(lane)
+    return {waiting.entry.pod.name: positions[waiting.entry.pod.uid] for waiting in lane}
 
 
 def test_the_positions_of_a_queue_are_numbered_and_each_knows_those_before() -> None:
-    found = places(begun("n1", a_pod("b"), a_pod("a"), since=NOW), begun("n2", a_pod("c"), since=NOW - 60))
-    assert [(name, place.number, place.of) for name, place in found.items()] == [("c", 1, 3), ("a", 2, 3), ("b", 3, 3)]
-    assert [place.ahead and place.ahead.entry.pod.name for place in found.values()] == [None, "c", "a"]
-    assert [place.ahead and place.ahead.node for place in found.values()] == [None, "n2", "n1"]
-    assert not any(place.is_undecided for place in found.values())
+    positions = places(begun("n1", a_pod("b"), a_pod("a"), since=NOW), begun("n2", a_pod("c"), since=NOW - 60))
+    assert [(name, place.number, place.of) for name, place in positions.items()] == [
+        ("c", 1, 3),
+        ("a", 2, 3),
+        ("b", 3, 3),
+    ]
+    assert [place.ahead and place.ahead.entry.pod.name for place in positions.values()] == [None, "c", "a"]
+    assert [place.ahead and place.ahead.node for place in positions.values()] == [None, "n2", "n1"]
+    assert not any(place.is_undecided for place in positions.values())
 
 
 def test_the_order_of_pods_whose_nodes_were_deleted_together_is_unknown() -> None:
-    found = places(begun("n1", a_pod("a")), begun("n2", a_pod("b")), begun("n3", a_pod("c"), since=NOW - 60))
-    assert {name: place.is_undecided for name, place in found.items()} == {"c": False, "a": True, "b": True}
+    positions = places(begun("n1", a_pod("a")), begun("n2", a_pod("b")), begun("n3", a_pod("c"), since=NOW - 60))
+    assert {name: place.is_undecided for name, place in positions.items()} == {"c": False, "a": True, "b": True}
 
 
 def test_an_earlier_deadline_goes_first_and_is_no_matter_of_chance() -> None:
     older = begun("n1", a_pod("a"), deadline=NOW + 900, since=NOW - 60)
-    found = places(older, begun("n2", a_pod("b"), deadline=NOW + 600))
-    assert [(name, place.is_undecided) for name, place in found.items()] == [("b", False), ("a", False)]
+    positions = places(older, begun("n2", a_pod("b"), deadline=NOW + 600))
+    assert [(name, place.is_undecided) for name, place in positions.items()] == [("b", False), ("a", False)]

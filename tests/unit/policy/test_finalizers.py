@@ -42,8 +42,8 @@ def test_one_write_adds_or_replaces_it_and_none_while_deleted(
     for kind in (Node, NodeClaim):
         thing = kind("a", "uid-a", finalizers=finalizers, deletion_timestamp=1.0 if deleted else None)
         patch = finalizer_patch(rule, thing)
-        found = [] if patch is None else [(each["op"], each["path"], each.get("value")) for each in patch.operations]
-        assert found == [(op, f"/metadata/finalizers{place}", value) for op, place, value in operations]
+        written = [] if patch is None else [(each["op"], each["path"], each.get("value")) for each in patch.operations]
+        assert written == [(op, f"/metadata/finalizers{place}", value) for op, place, value in operations]
 
 
 def test_both_are_removed_from_the_last_place_on() -> None:

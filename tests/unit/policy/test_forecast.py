@@ -26,23 +26,23 @@ def predicted(*going: DrainingNode, **assumptions: Any) -> Forecast:
     return forecast(going, NOW, Assumptions(**assumptions))
 
 
-def of(told: Forecast, name: str) -> PodForecast:
-    return next(pod for node in told.nodes for pod in node.pods if pod.entry.pod.name == name)
+def of(prediction: Forecast, name: str) -> PodForecast:
+    return next(pod for node in prediction.nodes for pod in node.pods if pod.entry.pod.name == name)
 
 
-def span(found: Bounds | Answer | None) -> tuple[float, float | None] | None:
+def span(bounds: Bounds | Answer | None) -> tuple[float, float | None] | None:
     """In seconds from the deletion; None for never, and for what is removed in no scenario."""
-    match found:
+    match bounds:
         case None | Never():
             return None
         case Unknown(_, earliest):
             return (-1.0 if earliest is None else round(earliest - NOW, 3), None)
-    return (round(found.earliest - NOW, 3), None if found.latest is None else round(found.latest - NOW, 3))
+    return (round(bounds.earliest - NOW, 3), None if bounds.latest is None else round(bounds.latest - NOW, 3))
 
 
-def tell(told: Forecast) -> dict[str, tuple[float, float | None] | None]:
+def tell(prediction: Forecast) -> dict[str, tuple[float, float | None] | None]:
     """When each pod is told."""
-    return {pod.entry.pod.name: span(pod.removal) for node in told.nodes for pod in node.pods}
+    return {pod.entry.pod.name: span(pod.removal) for node in prediction.nodes for pod in node.pods}
 
 
 def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
@@ -302,9 +302,9 @@ def test_nodes_share_nothing_but_budgets() -> None:
 # -- who never leaves, and why -----------------------------------------------------------------------------------------
 
 
-def kept(told: Forecast, name: str) -> tuple[str, str] | None:
-    found = of(told, name).final_entry
-    return None if found is None else (found.outcome.value, found.reason)
+def kept(prediction: Forecast, name: str) -> tuple[str, str] | None:
+    last = of(prediction, name).final_entry
+    return None if last is None else (last.outcome.value, last.reason)
 
 
 def test_what_keeps_a_pod_in_the_end_is_another_matter_than_what_keeps_it_now() -> None:

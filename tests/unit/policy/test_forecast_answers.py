@@ -184,10 +184,10 @@ def test_a_log_measures_from_the_eviction_until_the_replacement_counts() -> None
     )
     for seconds, status in statuses:
         log.note_budget(a_budget(**status), NOW + seconds)
-    found = log.observations()
-    assert found.recoveries == {WEB: (12.0,)}
-    assert found.missing_since == {WEB: (NOW + 14,)}
-    assert found.allowing == {WEB}
+    observations = log.observations()
+    assert observations.recoveries == {WEB: (12.0,)}
+    assert observations.missing_since == {WEB: (NOW + 14,)}
+    assert observations.allowing == {WEB}
     log.note_budget(a_budget(expected_pods=2, current_healthy=2, desired_healthy=2, disruptions_allowed=0), NOW + 15)
     assert log.observations().missing_since == {}
     log.note_budget(a_budget(uid="another"), NOW + 16)

@@ -50,20 +50,20 @@ def of(value: str | None) -> Interruption | None:
 
 
 @given(notices)
-def test_what_is_written_is_read_again(found: Interruption) -> None:
-    written = encode(found)
-    assert decode(written) == found
+def test_what_is_written_is_read_again(notice: Interruption) -> None:
+    written = encode(notice)
+    assert decode(written) == notice
     assert len(written) < LONGEST_TEXT + 100
     assert visible(written) == written
 
 
 @given(st.lists(notices, min_size=1, max_size=4))
-def test_the_order_of_notices_makes_no_difference_and_repeats_change_nothing(found: list[Interruption]) -> None:
-    outcomes = {reduce(merged, order) for order in itertools.permutations(found)}
+def test_the_order_of_notices_makes_no_difference_and_repeats_change_nothing(interruptions: list[Interruption]) -> None:
+    outcomes = {reduce(merged, order) for order in itertools.permutations(interruptions)}
     assert len(outcomes) == 1
     [outcome] = outcomes
-    assert all(merged(outcome, each) == outcome for each in found)
-    assert outcome.at == min((each.at for each in found if each.at is not None), default=None)
+    assert all(merged(outcome, each) == outcome for each in interruptions)
+    assert outcome.at == min((each.at for each in interruptions if each.at is not None), default=None)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_an_annotation_that_cannot_be_read_ends_no_machine(value: str) -> None:
 
 
 def test_a_hostile_text_is_one_short_visible_line() -> None:
-    found = of("other unknown http \x1b[31mred\n\u202egnp " + "a" * 5000)
-    assert found is not None
-    assert found.text.startswith("\\x1b[31mred \\u202egnp aaa")
-    assert len(found.text) == LONGEST_TEXT
+    notice = of("other unknown http \x1b[31mred\n\u202egnp " + "a" * 5000)
+    assert notice is not None
+    assert notice.text.startswith("\\x1b[31mred \\u202egnp aaa")
+    assert len(notice.text) == LONGEST_TEXT
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_its_end_is_a_deadline_and_never_a_later_one() -> None:
     settings = PolicySettings(node_groups=(NodeGroup(LabelSelector(), 600.0),))
 
     def deadline(**annotations: str) -> float | None:
-        found = deadline_of(a_node(deletion_timestamp=T, annotations=annotations), None, settings)
-        return None if found is None else found.at
+        due = deadline_of(a_node(deletion_timestamp=T, annotations=annotations), None, settings)
+        return None if due is None else due.at
 
     assert deadline() == T + 600
     assert deadline(**{names.INTERRUPTION: "spot 2026-01-01T00:02:00Z aws"}) == T + 120

@@ -94,8 +94,8 @@ def test_a_repeated_request_makes_the_deadline_earlier_and_never_later(
 ) -> None:
     node = requested(known)
     after = a_node(annotations={**node.annotations, **maintenance_request(node, NOW, seconds)})
-    found = drain_deadline(after)
-    assert (None if found is None else found.at) == deadline
+    ends = drain_deadline(after)
+    assert (None if ends is None else ends.at) == deadline
     assert after.annotations[names.KEEP_DRAINED] == format_time(NOW - 60)
 
 

@@ -88,9 +88,9 @@ def test_a_plan_waits_and_says_for_what() -> None:
     just = {"uid-web-1": LostBudget("shop/web", NOW - 20, NOW + 40)}
     decision = decide(a_pod(), lost_budgets=just)
     assert outcomes(decision) == {"web-1": Outcome.WAITING}
-    found = entry(decision, "web-1")
-    assert (found.blocker, found.until, decision.next_change) == (Blocker.SETTLING, NOW + 40, NOW + 40)
-    assert found.reason == "budget shop/web selected it until 1970-01-12T13:46:20Z; eviction waits"
+    planned = entry(decision, "web-1")
+    assert (planned.blocker, planned.until, decision.next_change) == (Blocker.SETTLING, NOW + 40, NOW + 40)
+    assert planned.reason == "budget shop/web selected it until 1970-01-12T13:46:20Z; eviction waits"
     assert not decision.leaving
 
 

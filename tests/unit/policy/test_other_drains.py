@@ -391,8 +391,8 @@ def a_machine(**fields: Any) -> Machine:
 def test_cluster_api_drains_the_node_of_a_deleted_machine_that_is_draining(
     machines: list[Machine], node: dict[str, Any], is_draining: bool
 ) -> None:
-    found = cluster_api_drain(a_node(**node), machines)
-    assert found == (ClusterApiDrain(machine=("fleet", "m1"), ends=NOW + 60) if is_draining else None)
+    drain = cluster_api_drain(a_node(**node), machines)
+    assert drain == (ClusterApiDrain(machine=("fleet", "m1"), ends=NOW + 60) if is_draining else None)
 
 
 @pytest.mark.parametrize(("reason", "seconds", "is_draining", "ends"), [

@@ -129,9 +129,9 @@ def test_slots_of_blocked_drains_are_for_unready_nodes(places: int, blocked: int
 @pytest.mark.parametrize(("blocker", "expected"), [(each, each in HOLDING) for each in Blocker])
 def test_what_blocks_a_drain_for_as_long_as_somebody_likes(blocker: Blocker, expected: bool) -> None:
     entry = PodPlan(a_pod(), Outcome.BLOCKED, 0, blocker=blocker)
-    found = Plan(pods=(entry,), drained=False, detaching=(), overdue=False, next_change=None)
-    assert is_blocked(found) is expected
-    assert not is_blocked(msgspec.structs.replace(found, overdue=True))
+    decision = Plan(pods=(entry,), drained=False, detaching=(), overdue=False, next_change=None)
+    assert is_blocked(decision) is expected
+    assert not is_blocked(msgspec.structs.replace(decision, overdue=True))
 
 
 def test_patience_with_a_blocked_drain_counts_from_its_last_progress() -> None:

@@ -448,8 +448,8 @@ def test_a_stuck_pod_is_gone_only_with_its_kubelet(
     seen = view(a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("done", phase="Failed"))
     seen = msgspec.structs.replace(seen, node=node, is_maintenance=is_maintenance, cordoned_at=NOW - 100)
     decision = plan(seen, NOW)
-    found = (decision.drained, decision.is_stuck, [each.pod.name for each in decision.stuck])
-    assert found == state
+    outcome = (decision.drained, decision.is_stuck, [each.pod.name for each in decision.stuck])
+    assert outcome == state
     with_another = plan(msgspec.structs.replace(seen, pods=(*seen.pods, a_pod("running"))), NOW)
     assert (with_another.drained, with_another.is_stuck) == (False, False)
 

@@ -81,9 +81,9 @@ def decided(
 
 
 def test_a_pod_that_its_budget_blocks_for_good_is_released() -> None:
-    found = decided(replica())
-    assert (found.outcome, found.blocker) == (Outcome.REPLACE, Blocker.REPLACEMENT)
-    assert found.asks_for_replacement
+    decision = decided(replica())
+    assert (decision.outcome, decision.blocker) == (Outcome.REPLACE, Blocker.REPLACEMENT)
+    assert decision.asks_for_replacement
     assert new_release(replica(), FACTS, NOW) == msgspec.structs.replace(RELEASE, at=NOW)
 
 
@@ -104,8 +104,8 @@ def test_one_of_several_replicas_is_released_only_if_that_is_always_wanted() -> 
 
 
 def test_nothing_is_decided_before_its_workload_is_read() -> None:
-    found = decided(replica(), None)
-    assert (found.outcome, found.blocker, found.asks_for_replacement) == (
+    decision = decided(replica(), None)
+    assert (decision.outcome, decision.blocker, decision.asks_for_replacement) == (
         Outcome.WAITING,
         Blocker.REPLACEMENT,
         True,
@@ -130,9 +130,9 @@ def test_nothing_is_decided_before_its_workload_is_read() -> None:
 def test_the_pod_or_an_administrator_asks(
     annotations: Mapping[str, str], settings: ReplaceFirst, namespace: Mapping[str, str], asks: bool
 ) -> None:
-    found = decided(replica(annotations=annotations), facts(namespace_labels=namespace), settings=settings)
-    assert found.outcome is (Outcome.REPLACE if asks else Outcome.BLOCKED)
-    assert found.not_replaced is None
+    decision = decided(replica(annotations=annotations), facts(namespace_labels=namespace), settings=settings)
+    assert decision.outcome is (Outcome.REPLACE if asks else Outcome.BLOCKED)
+    assert decision.not_replaced is None
 
 
 def with_replica_set(**fields: Any) -> WorkloadFacts:
@@ -207,9 +207,9 @@ def full(resource: str, hard: int, used: int, **requests: Fraction) -> WorkloadF
     ],
 )  # fmt: skip
 def test_each_reason_not_to_release_a_pod_is_said(known: WorkloadFacts, kind: NotReplaced, reason: str) -> None:
-    found = decided(replica(), known)
-    assert (found.outcome, found.not_replaced) == (Outcome.BLOCKED, kind)
-    assert found.reason.endswith(f"1 required); not replaced first: {reason}")
+    decision = decided(replica(), known)
+    assert (decision.outcome, decision.not_replaced) == (Outcome.BLOCKED, kind)
+    assert decision.reason.endswith(f"1 required); not replaced first: {reason}")
     evicted = decided(replica(), known, budget=None, settings=ReplaceFirst(always=True))
     assert (evicted.outcome, evicted.reason) == (Outcome.EVICT, f"is being evicted; not replaced first: {reason}")
 
@@ -224,11 +224,11 @@ def test_what_may_fit_is_no_reason(known: WorkloadFacts) -> None:
 @pytest.mark.parametrize(("deadline", "outcome"), [(59.0, Outcome.BLOCKED), (60.0, Outcome.REPLACE)])
 def test_no_replacement_is_begun_that_would_come_after_the_deadline(deadline: float, outcome: Outcome) -> None:
     """30 s for the replacement, and 30 s of grace."""
-    found = decided(replica(), deadline=NOW + deadline)
-    assert found.outcome is outcome
+    decision = decided(replica(), deadline=NOW + deadline)
+    assert decision.outcome is outcome
     if outcome is Outcome.BLOCKED:
-        assert found.not_replaced is NotReplaced.DEADLINE
-        assert "not replaced first: it is deleted in 29s, and a replacement takes 30s" in found.reason
+        assert decision.not_replaced is NotReplaced.DEADLINE
+        assert "not replaced first: it is deleted in 29s, and a replacement takes 30s" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ def test_no_replacement_is_begun_that_would_come_after_the_deadline(deadline: fl
     ],
 )  # fmt: skip
 def test_only_pods_of_replica_sets_are_replaced(owners: Any, reason: str) -> None:
-    found = decided(replica(owners=owners), None)
-    assert found.not_replaced is NotReplaced.CONTROLLER
-    assert found.reason.endswith(f"not replaced first: {reason}")
+    decision = decided(replica(owners=owners), None)
+    assert decision.not_replaced is NotReplaced.CONTROLLER
+    assert decision.reason.endswith(f"not replaced first: {reason}")
     by_settings = decided(
         replica(owners=owners, annotations={}), None, settings=ReplaceFirst(pods=LabelSelector({"app": "web"}))
     )
@@ -257,8 +257,8 @@ def test_a_workload_with_other_pods_that_are_not_ready_is_not_touched() -> None:
     two = {"replicas": 2, "rollout": rollout}
     pods = (replica(), replica("web-2", ready=False))
     known = facts(above=workload("web", **two), replica_set=workload(KEY[1], **two), pods=pods)
-    found = decided(replica(), known, budget=msgspec.structs.replace(NEVER, expected_pods=2, desired_healthy=2))
-    assert found.reason.endswith("not replaced first: 1 other of the 2 pods of Deployment shop/web not Ready")
+    decision = decided(replica(), known, budget=msgspec.structs.replace(NEVER, expected_pods=2, desired_healthy=2))
+    assert decision.reason.endswith("not replaced first: 1 other of the 2 pods of Deployment shop/web not Ready")
 
 
 def test_an_unready_pod_is_replaced_only_where_its_budget_blocks_it() -> None:
@@ -280,8 +280,8 @@ def test_one_pod_of_a_workload_is_released_at_a_time() -> None:
     elsewhere = facts(
         above=known.above, replica_set=known.replica_set, pods=(released("web-9"), *pods, replica("web-3"))
     )
-    found = decided(pods[0], elsewhere, budget=budget)
-    assert (found.outcome, found.reason) == (Outcome.WAITING, "replace first: shop/web-9 is being replaced")
+    decision = decided(pods[0], elsewhere, budget=budget)
+    assert (decision.outcome, decision.reason) == (Outcome.WAITING, "replace first: shop/web-9 is being replaced")
 
 
 @pytest.mark.parametrize(
@@ -297,15 +297,15 @@ def test_one_pod_of_a_workload_is_released_at_a_time() -> None:
     ],
 )
 def test_a_released_pod_says_what_it_waits_for(pods: tuple[Pod, ...], pending: str, reason: str) -> None:
-    found = decided(released(), facts(pods=(released(), *pods), pending=pending), budget=None)
-    assert (found.outcome, found.reason) == (Outcome.REPLACING, f"replace first: {reason}")
-    assert found.until == NOW - 10 + 600
+    decision = decided(released(), facts(pods=(released(), *pods), pending=pending), budget=None)
+    assert (decision.outcome, decision.reason) == (Outcome.REPLACING, f"replace first: {reason}")
+    assert decision.until == NOW - 10 + 600
 
 
 def test_a_quota_that_has_become_full_is_said() -> None:
     known = with_replica_set(rollout=RolloutState(kind_above="Deployment", failure='pods "web-" is forbidden'))
-    found = decided(released(), msgspec.structs.replace(known, pods=(released(),)))
-    assert found.reason == 'replace first: its replacement is not created yet: pods "web-" is forbidden'
+    decision = decided(released(), msgspec.structs.replace(known, pods=(released(),)))
+    assert decision.reason == 'replace first: its replacement is not created yet: pods "web-" is forbidden'
 
 
 def test_a_released_pod_leaves_as_any_other_when_its_workload_is_complete() -> None:
@@ -331,8 +331,8 @@ def test_pods_of_a_newer_revision_replace_it() -> None:
 def test_a_pod_is_returned_when_its_replacement_takes_too_long() -> None:
     known = facts(pods=(released(), replica("web-2", ready=False)))
     assert decided(released(), known, now=NOW + 589).outcome is Outcome.REPLACING
-    found = decided(released(), known, now=NOW + 590)
-    assert (found.outcome, found.reason) == (
+    decision = decided(released(), known, now=NOW + 590)
+    assert (decision.outcome, decision.reason) == (
         Outcome.RETURN,
         "replace first: its replacement was not Ready within 10m0s",
     )

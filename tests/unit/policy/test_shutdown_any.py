@@ -101,13 +101,13 @@ def test_order_grace_and_end_of_any_shutdown(world: World, late: list[tuple[floa
 @given(world=worlds())
 def test_every_pod_whose_turn_came_was_deleted_or_terminated(world: World) -> None:
     machine = a_run_of(world, [])
-    told = {name for name, _, _ in machine.told}
+    deleted = {name for name, _, _ in machine.told}
     for pod in world.pods:
         in_turn = world.order.wave_of(pod) in machine.began and ignored_reason(pod, machine.steps[0].shutdown) is None
         if pod.deletion_timestamp is None:
-            assert (pod.name in told) == in_turn
+            assert (pod.name in deleted) == in_turn
         elif not in_turn:
-            assert pod.name not in told
+            assert pod.name not in deleted
 
 
 @given(world=worlds())
@@ -117,8 +117,10 @@ def test_a_rehearsal_is_what_happens_with_pods_that_take_their_grace(world: Worl
     machine = Machine(world.order, world.pods, world.available, immortal=stuck)
     machine.run()
     rehearsal = rehearse(world.order, world.pods, world.available, NOW)
-    told = [(pod.pod.name, pod.at, pod.grace) for each in rehearsal.ranges for pod in each.pods if pod.at is not None]
-    assert sorted(told) == sorted(machine.told)
+    rehearsed = [
+        (pod.pod.name, pod.at, pod.grace) for each in rehearsal.ranges for pod in each.pods if pod.at is not None
+    ]
+    assert sorted(rehearsed) == sorted(machine.told)
     assert {each.number: each.begins for each in rehearsal.ranges if each.begins is not None} == machine.began
     assert [each.ends for each in rehearsal.ranges if each.ends is not None] == [each.at for each in machine.ended]
     assert rehearsal.over == machine.over

@@ -33,7 +33,7 @@ def nodes_of(chance: random.Random) -> list[DrainingNode]:
         healthy, desired = expected - chance.choice([0, 0, 1]), expected - chance.randint(0, 2)
         fields = {"expected_pods": expected, "current_healthy": healthy, "desired_healthy": max(desired, 0)}
         budgets.append(a_budget(f"b{number}", disruptions_allowed=max(healthy - desired, 0), **fields))
-    found = []
+    nodes = []
     for number in range(chance.randint(1, 4)):
         pods = [_pod(f"p{number}-{each}", chance) for each in range(chance.randint(0, 8))]
         of = {pod.name: (chance.choice(budgets),) for pod in pods if chance.random() < 0.7}
@@ -44,8 +44,8 @@ def nodes_of(chance: random.Random) -> list[DrainingNode]:
         if chance.random() < 0.1:
             more["conditions"] = UNREACHABLE
         more |= {"deadline": chance.choice([None, 5, 60, 900])} if chance.random() < 0.8 else {"is_maintenance": True}
-        found.append(ending(f"n{number}", *pods, budgets=of, since=NOW - chance.choice([0, 30]), **more))
-    return found
+        nodes.append(ending(f"n{number}", *pods, budgets=of, since=NOW - chance.choice([0, 30]), **more))
+    return nodes
 
 
 def _pod(name: str, chance: random.Random) -> Any:

@@ -35,9 +35,9 @@ def around(**fields: Any) -> Surroundings:
     return Surroundings(**{"others": OTHER, **fields})
 
 
-def warned(found: Surroundings, *pods: Pod, **world: Any) -> list[PlanWarning]:
+def warned(surroundings: Surroundings, *pods: Pod, **world: Any) -> list[PlanWarning]:
     (node,) = forecast([ending("n1", *pods, **world)], NOW, Assumptions()).nodes
-    return list(surrounding_warnings(node, found))
+    return list(surrounding_warnings(node, surroundings))
 
 
 def on_volume(volume: PersistentVolume | None, pod: Pod, **world: Any) -> list[str]:
@@ -67,9 +67,9 @@ def test_pods_that_no_other_node_can_take_are_named_by_reason() -> None:
     needs = PodNeeds(requests={"cpu": Fraction(2)})
     pods = (a_replica("web-1"), a_replica("web-2"), a_pod("bare"), a_pod("job", owners=owned_by("Job")))
     budgets = {"web-1": (a_budget(),), "web-2": (a_budget(),)}
-    (found,) = warned(around(workloads={"uid-web-5d": a_workload(needs=needs)}), *pods, budgets=budgets)
-    assert (found.kind, found.objects) == (WarningKind.NO_OTHER_NODE, ("shop/web-1", "shop/web-2"))
-    assert found.message == "no other node fits shop/web-1, shop/web-2 now: 1 is too small for its requests"
+    (warning,) = warned(around(workloads={"uid-web-5d": a_workload(needs=needs)}), *pods, budgets=budgets)
+    assert (warning.kind, warning.objects) == (WarningKind.NO_OTHER_NODE, ("shop/web-1", "shop/web-2"))
+    assert warning.message == "no other node fits shop/web-1, shop/web-2 now: 1 is too small for its requests"
     assert warned(around(workloads={"uid-web-5d": a_workload()}), *pods, budgets=budgets) == []
     unread = msgspec.structs.replace(around(workloads={"uid-web-5d": a_workload(needs=needs)}), others=None)
     assert warned(unread, *pods, budgets=budgets) == []
@@ -78,23 +78,23 @@ def test_pods_that_no_other_node_can_take_are_named_by_reason() -> None:
 def test_workloads_without_a_budget() -> None:
     pods = (a_replica("web-1"), a_replica("web-2"), a_pod("one", owners=owned_by("StatefulSet", "one")))
     workloads = {"uid-web-5d": a_workload(), "uid-one": Workload("shop", "one", "uid-one", workload="one", replicas=1)}
-    (found,) = warned(around(workloads=workloads), *pods)
-    assert (found.kind, found.objects) == (WarningKind.NO_BUDGET, ("shop/web",))
-    assert found.message == (
+    (warning,) = warned(around(workloads=workloads), *pods)
+    assert (warning.kind, warning.objects) == (WarningKind.NO_BUDGET, ("shop/web",))
+    assert warning.message == (
         "no budget covers shop/web (2 of 3 pods here): nothing keeps their pods from leaving at the same time"
     )
-    assert found.remedy == "create one: kubectl create pdb web -n shop --selector=app=web --max-unavailable=1"
+    assert warning.remedy == "create one: kubectl create pdb web -n shop --selector=app=web --max-unavailable=1"
     assert warned(around(workloads=workloads), *pods, budgets=(a_budget(),)) == []
-    (found,) = warned(around(workloads={"uid-web-5d": a_workload(selector=None)}), *pods)
-    assert found.remedy == ""
+    (warning,) = warned(around(workloads={"uid-web-5d": a_workload(selector=None)}), *pods)
+    assert warning.remedy == ""
 
 
 def test_a_deployment_that_rolls_out_is_one_workload() -> None:
     new = Workload("shop", "web-7f", "uid-web-7f", workload="web", replicas=1, selector={"app": "web"})
     pods = (a_replica("web-1"), a_pod("web-2", owners=owned_by("ReplicaSet", "web-7f")))
     workloads = {"uid-web-5d": a_workload(replicas=1), "uid-web-7f": new}
-    (found,) = warned(around(workloads=workloads), *pods)
-    assert found.message.startswith("no budget covers shop/web (2 of 2 pods here): ")
+    (warning,) = warned(around(workloads=workloads), *pods)
+    assert warning.message.startswith("no budget covers shop/web (2 of 2 pods here): ")
 
 
 def test_load_balancers_that_reach_pods_through_this_node_only() -> None:
@@ -104,9 +104,9 @@ def test_load_balancers_that_reach_pods_through_this_node_only() -> None:
         Service("elsewhere", "web", "u3", selector={"app": "web"}, is_local=True),
         Service("shop", "all", "u4", is_local=True),
     )
-    (found,) = warned(around(services=services), a_pod("web-1"))
-    assert (found.kind, found.objects) == (WarningKind.LOCAL_TRAFFIC, ("shop/web", "shop/web-1"))
-    assert found.message == (
+    (warning,) = warned(around(services=services), a_pod("web-1"))
+    assert (warning.kind, warning.objects) == (WarningKind.LOCAL_TRAFFIC, ("shop/web", "shop/web-1"))
+    assert warning.message == (
         "service shop/web has externalTrafficPolicy Local: from the cordon on, load balancers do not reach shop/web-1 "
         "on this node"
     )
@@ -119,13 +119,13 @@ def pending(**fields: Any) -> PendingPod:
 
 def test_a_replacement_that_is_pending_is_named_with_the_reason_of_the_scheduler() -> None:
     spent = {"budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)}
-    (found,) = warned(around(pending=(pending(owner=""),)), a_replica(), **spent)
-    assert found.kind is WarningKind.REPLACEMENT_PENDING
-    assert found.message == (
+    (warning,) = warned(around(pending=(pending(owner=""),)), a_replica(), **spent)
+    assert warning.kind is WarningKind.REPLACEMENT_PENDING
+    assert warning.message == (
         r"shop/web-9 is Pending, and budget shop/web waits for it: 0/3 nodes are available: 3 \x1b[31mred"
     )
-    (found,) = warned(around(pending=(pending(),)), a_replica())
-    assert found.message.startswith("shop/web-9 is Pending, and its workload has pods on this node: 0/3 nodes ")
+    (warning,) = warned(around(pending=(pending(),)), a_replica())
+    assert warning.message.startswith("shop/web-9 is Pending, and its workload has pods on this node: 0/3 nodes ")
     for other in (pending(owner="", labels={}), pending(owner="uid-x", labels={"app": "x"})):
         assert warned(around(pending=(other,)), a_replica(), **spent) == []
 

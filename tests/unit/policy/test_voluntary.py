@@ -200,9 +200,9 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
 def test_protections_that_have_ended_are_named_by_the_last_one() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5)]
     blockers = voluntary_blockers(pods, {}, NOW, SETTINGS)
-    told = 'pod shop/job-5 was protected by do-not-disrupt "5h" until 1970-01-12T17:46:40Z'
-    assert explain_elapsed(blockers) == f"{told}; 1 more had ended before"
-    assert explain_elapsed(blockers[1:]) == told
+    text = 'pod shop/job-5 was protected by do-not-disrupt "5h" until 1970-01-12T17:46:40Z'
+    assert explain_elapsed(blockers) == f"{text}; 1 more had ended before"
+    assert explain_elapsed(blockers[1:]) == text
 
 
 # -- the age of nodes without a claim ----------------------------------------------------------------------------------
@@ -241,9 +241,9 @@ def test_it_never_expires_later_nor_earlier_than_the_jitter_allows(uid: UUID, ji
 
 def test_nodes_of_one_age_expire_apart_and_always_alike() -> None:
     nodes = [a_node(f"n{number}", created=NOW, labels={"pool": "a"}) for number in range(1000)]
-    found = sorted(at - NOW for node in nodes if (at := node_expires_at(node, aging())) is not None)
-    assert max(later - earlier for earlier, later in pairwise(found)) < 2.0  # of 100 s, by 1000 nodes
-    assert [found[0], found[-1]] == pytest.approx([900, 1000], abs=2)
+    ages = sorted(at - NOW for node in nodes if (at := node_expires_at(node, aging())) is not None)
+    assert max(later - earlier for earlier, later in pairwise(ages)) < 2.0  # of 100 s, by 1000 nodes
+    assert [ages[0], ages[-1]] == pytest.approx([900, 1000], abs=2)
     at = node_expires_at(nodes[0], aging())
     assert at == pytest.approx(NOW + 990.45, abs=0.01)  # by its uid alone: another process comes to the same
 

@@ -33,8 +33,8 @@ def cautions(*pods: Pod, **world: Any) -> tuple[PlanWarning, ...]:
     return warnings_of(prediction)
 
 
-def the_one(kind: WarningKind, found: tuple[PlanWarning, ...]) -> PlanWarning:
-    (wanted,) = [caution for caution in found if caution.kind is kind]
+def the_one(kind: WarningKind, warnings: tuple[PlanWarning, ...]) -> PlanWarning:
+    (wanted,) = [caution for caution in warnings if caution.kind is kind]
     return wanted
 
 
@@ -147,12 +147,12 @@ def test_every_kind_says_what_happens_to_which_pod_and_why(
     kind: WarningKind, world: dict[str, Any], objects: tuple[str, ...], message: str
 ) -> None:
     world = {**world}
-    found = the_one(kind, cautions(*world.pop("pods", []), **world))
-    assert found == PlanWarning(kind, message, objects, found.remedy, found.cause)
-    assert bool(found.cause) is (kind in (WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN))
-    assert found.cause in message
+    warning = the_one(kind, cautions(*world.pop("pods", []), **world))
+    assert warning == PlanWarning(kind, message, objects, warning.remedy, warning.cause)
+    assert bool(warning.cause) is (kind in (WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN))
+    assert warning.cause in message
     has_none = kind in (WarningKind.OVERDUE, WarningKind.PODS_STAY, WarningKind.DATA_LOSS, WarningKind.NOT_RECREATED)
-    assert bool(found.remedy) is not has_none
+    assert bool(warning.remedy) is not has_none
 
 
 def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
@@ -177,13 +177,13 @@ def test_where_all_goes_well_there_is_nothing_to_say() -> None:
 
 def test_several_reasons_are_several_cautions_with_their_remedies() -> None:
     odd = {"annotations": {names.DO_NOT_DISRUPT: "odd"}}
-    found = [
+    remedies = [
         caution
         for caution in cautions(a_replica("a", **FOR_EVER), a_replica("b", **FOR_EVER), a_replica("c", **odd))
         if caution.kind is WarningKind.NEVER_DRAINS
     ]
-    assert [caution.objects for caution in found] == [("shop/a", "shop/b"), ("shop/c",)]
-    assert [" pod -n shop a " in found[0].remedy, " pod -n shop c " in found[1].remedy] == [True, True]
+    assert [caution.objects for caution in remedies] == [("shop/a", "shop/b"), ("shop/c",)]
+    assert [" pod -n shop a " in remedies[0].remedy, " pod -n shop c " in remedies[1].remedy] == [True, True]
 
 
 def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
@@ -209,13 +209,13 @@ def test_of_a_terminating_node_no_disks_are_expected_back() -> None:
 
 def test_a_pod_that_is_not_ready_oversteps_no_budget() -> None:
     sick = a_replica(ready=False)
-    found = cautions(sick, budgets=(a_budget(**{**SPENT, "current_healthy": 1}),), deadline=900.0)
-    assert WarningKind.BUDGET_VIOLATED not in {caution.kind for caution in found}
+    warnings = cautions(sick, budgets=(a_budget(**{**SPENT, "current_healthy": 1}),), deadline=900.0)
+    assert WarningKind.BUDGET_VIOLATED not in {caution.kind for caution in warnings}
 
 
 def test_what_matters_most_comes_first() -> None:
-    found = [PlanWarning(kind, kind.value) for kind in WarningKind]
-    assert by_importance(reversed(found)) == tuple(found)
+    warnings = [PlanWarning(kind, kind.value) for kind in WarningKind]
+    assert by_importance(reversed(warnings)) == tuple(warnings)
     assert [kind for kind in WarningKind if kind.is_blocking] == [
         WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING, WarningKind.NO_CONTROLLER,
         WarningKind.OWNER_WAITS, WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NEVER_DRAINS,

@@ -81,8 +81,8 @@ def test_pods_are_grouped_as_the_kubelet_groups_them(case: dict[str, Any]) -> No
     expected = [
         (group["priority"], group["shutdownGracePeriodSeconds"], sorted(group["pods"])) for group in case["groups"]
     ]
-    found = [(*entry, sorted(pods)) for entry, pods in zip(periods(order), groups, strict=True)]
-    assert found == expected
+    grouped = [(*entry, sorted(pods)) for entry, pods in zip(periods(order), groups, strict=True)]
+    assert grouped == expected
 
 
 @pytest.mark.parametrize("case", read("shutdown-migration.json"))

@@ -139,11 +139,11 @@ def test_every_subscriber_is_told_of_every_jump_and_sees_the_new_time(machine: M
 
 
 def test_a_relayed_clock_tells_of_a_jump_when_it_is_told_of_it(machine: Machine) -> None:
-    told: list[float] = []
+    jumps: list[float] = []
     system = SystemClock()
     relayed = RelayedClock(system)
-    relayed.subscribe(lambda: told.append(relayed.now() - EPOCH))
+    relayed.subscribe(lambda: jumps.append(relayed.now() - EPOCH))
     system.adjust(5.0, False)
-    assert (relayed.now() - EPOCH, told) == (5.0, [])
+    assert (relayed.now() - EPOCH, jumps) == (5.0, [])
     relayed.jumped()
-    assert told == [5.0]
+    assert jumps == [5.0]

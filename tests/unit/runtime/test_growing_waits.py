@@ -63,8 +63,8 @@ def _is_table(node: ast.Tuple | ast.List) -> bool:
 
 
 def test_no_module_computes_a_growing_wait() -> None:
-    found = {str(path): growing_waits(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
-    assert {path: statements for path, statements in found.items() if statements} == {}
+    places = {str(path): growing_waits(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+    assert {path: statements for path, statements in places.items() if statements} == {}
 
 
 def test_tenacity_computes_them() -> None:

@@ -224,16 +224,16 @@ async def test_the_cancellation_of_run_loses_nothing() -> None:
         await watch.clock.sleep(5)
         while not watch.fired:
             await anyio.lowlevel.checkpoint()
-    told = len(watch.fired)
-    assert 0 < told < FEW
-    assert len(watch.wheel) == BURST - told
+    fired = len(watch.fired)
+    assert 0 < fired < FEW
+    assert len(watch.wheel) == BURST - fired
     assert watch.wheel.cancel(str(BURST - 1))
     watch.wheel.arm(str(BURST - 2), 9.0)
     await watch.clock.sleep(2)
-    assert len(watch.fired) == told
+    assert len(watch.fired) == fired
     await watch.run_for(3)
-    rest = [(key, 7.0) for key in numbered(BURST - 2)[told:]]
-    assert watch.fired[told:] == [*rest, (str(BURST - 2), 9.0)]
+    rest = [(key, 7.0) for key in numbered(BURST - 2)[fired:]]
+    assert watch.fired[fired:] == [*rest, (str(BURST - 2), 9.0)]
 
 
 async def test_a_failure_of_a_callback_ends_the_run_and_costs_no_other_timer() -> None:

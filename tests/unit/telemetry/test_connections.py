@@ -88,13 +88,13 @@ async def place(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 async def rest_of(stream: SocketStream) -> bytes:
     """All that comes until the other side closes."""
-    found = b""
+    body = b""
     with anyio.fail_after(PATIENCE):
         try:
             while True:
-                found += await stream.receive()
+                body += await stream.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
-            return found
+            return body
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /take HTTP/1.1\r\nHo", HEAD + b"A: b\r\n"])

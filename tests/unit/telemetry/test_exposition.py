@@ -58,11 +58,11 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
         ({"kind": "do-not-disrupt", "until": "time"}, 3.0),
         ({"kind": "do-not-evict", "until": "forever"}, 0.0),
     ]
-    found = {(each.name.rpartition("_")[2], each.labels.get("le")): each.value for each in histogram.samples}
-    assert found["bucket", "1.0"] == found["bucket", "10.0"] == 1.0
-    assert found["bucket", "60.0"] == found["bucket", "259200.0"] == 3.0
-    assert found["bucket", "+Inf"] == found["count", None] == 4.0
-    assert found["sum", None] == 300_000.5
+    values = {(each.name.rpartition("_")[2], each.labels.get("le")): each.value for each in histogram.samples}
+    assert values["bucket", "1.0"] == values["bucket", "10.0"] == 1.0
+    assert values["bucket", "60.0"] == values["bucket", "259200.0"] == 3.0
+    assert values["bucket", "+Inf"] == values["count", None] == 4.0
+    assert values["sum", None] == 300_000.5
 
 
 async def test_openmetrics_is_served_on_request() -> None:

@@ -23,12 +23,12 @@ def test_a_line_for_each_check_and_one_that_failed_fails_all() -> None:
 
 async def test_each_path_has_its_checks() -> None:
     answers = probes(lambda: [Check("loop", True, "turns")], lambda: [Check("running", False, "stopping")])
-    found = {path: await answers[path](make_mocked_request("GET", path), NO_BODIES) for path in (ALIVE, READY)}
-    assert {path: (answer.status, answer.text) for path, answer in found.items()} == {
+    responses = {path: await answers[path](make_mocked_request("GET", path), NO_BODIES) for path in (ALIVE, READY)}
+    assert {path: (answer.status, answer.text) for path, answer in responses.items()} == {
         "/healthz": (200, "ok loop: turns\n"),
         "/readyz": (503, "FAILED running: stopping\n"),
     }
-    assert {answer.content_type for answer in found.values()} == {"text/plain"}
+    assert {answer.content_type for answer in responses.values()} == {"text/plain"}
 
 
 async def test_a_check_that_cannot_be_made_has_failed_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:

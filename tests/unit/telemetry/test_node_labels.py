@@ -74,8 +74,8 @@ def test_a_label_that_is_there_twice_is_refused() -> None:
 
 def test_only_metrics_about_nodes_have_them() -> None:
     sample = Sample(PODS_DRAINED, ("evicted", 'g"pu'), 3)
-    (found,) = family_of(PODS_DRAINED, [sample], ("nodepool",)).samples
-    assert (found.labels, found.value) == ({"how": "evicted", "nodepool": 'g"pu'}, 3)
+    (labelled,) = family_of(PODS_DRAINED, [sample], ("nodepool",)).samples
+    assert (labelled.labels, labelled.value) == ({"how": "evicted", "nodepool": 'g"pu'}, 3)
     families = Families(node_labels=("nodepool",))
     families.add([sample])
-    assert [each.samples for each in families.collect()] == [[found]]
+    assert [each.samples for each in families.collect()] == [[labelled]]

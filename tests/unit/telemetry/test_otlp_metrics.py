@@ -76,9 +76,9 @@ async def received(collector: Collector, count: int) -> list[SeenMetrics]:
     return await anyio.to_thread.run_sync(collector.wait_for_metrics, count)
 
 
-def drained(found: SeenMetrics) -> tuple[float, int, int]:
+def drained(seen: SeenMetrics) -> tuple[float, int, int]:
     """Value, start and time of the counter."""
-    (point,) = found.metrics["gracectl_pods_drained_total"].sum.data_points
+    (point,) = seen.metrics["gracectl_pods_drained_total"].sum.data_points
     return point.as_int, point.start_time_unix_nano, point.time_unix_nano
 
 
@@ -86,28 +86,28 @@ async def test_the_collector_has_what_a_scrape_has(collector: Collector) -> None
     world = World()
     async with exporting(world, NEVER):
         pass
-    (found,) = await received(collector, 1)
+    (export,) = await received(collector, 1)
     identity = {"service.name": "gracectl", "service.instance.id": "controller-1", "k8s.cluster.name": "prod"}
-    assert {**identity, "gracectl.dry_run": True}.items() <= found.resource.items()
-    (leader,) = found.metrics["gracectl_leader"].gauge.data_points
+    assert {**identity, "gracectl.dry_run": True}.items() <= export.resource.items()
+    (leader,) = export.metrics["gracectl_leader"].gauge.data_points
     assert leader.as_int == 1
-    counter = found.metrics["gracectl_pods_drained_total"]
+    counter = export.metrics["gracectl_pods_drained_total"]
     assert counter.description == PODS_DRAINED.help
     assert counter.sum.is_monotonic
     assert counter.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     (point,) = counter.sum.data_points
     assert attributes_of(point.attributes) == {"how": "evicted", "nodepool": "a\\x1b"}
     assert (point.as_int, 0 < point.start_time_unix_nano < point.time_unix_nano) == (3, True)
-    assert found.metrics["process_start_time_seconds"].gauge.data_points[0].as_double > 1e9
-    assert found.metrics["process_cpu_seconds_total"].sum.is_monotonic
+    assert export.metrics["process_start_time_seconds"].gauge.data_points[0].as_double > 1e9
+    assert export.metrics["process_cpu_seconds_total"].sum.is_monotonic
     assert world.read_by == {threading.current_thread().name}
 
 
 async def test_histograms_have_buckets_and_exemplars(collector: Collector) -> None:
     async with exporting(World(), NEVER):
         pass
-    (found,) = await received(collector, 1)
-    histogram = found.metrics["gracectl_termination_duration_seconds"].histogram
+    (export,) = await received(collector, 1)
+    histogram = export.metrics["gracectl_termination_duration_seconds"].histogram
     assert histogram.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     (point,) = histogram.data_points
     assert attributes_of(point.attributes) == {"kind": "node", "nodepool": "web"}

@@ -82,12 +82,12 @@ _GROUPING = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
 def metric_of(name: str) -> tuple[Metric | None, set[str]]:
     """The entry of the catalogue behind a name in an expression, and the labels that such a series has."""
     for suffix in ("_bucket", "_count", "_sum"):
-        found = BY_NAME.get(name.removesuffix(suffix))
-        if name.endswith(suffix) and found is not None and found.type == "histogram":
-            return found, {*found.labels, *(["le"] if suffix == "_bucket" else [])}
-    found = BY_NAME.get(name)
+        metric = BY_NAME.get(name.removesuffix(suffix))
+        if name.endswith(suffix) and metric is not None and metric.type == "histogram":
+            return metric, {*metric.labels, *(["le"] if suffix == "_bucket" else [])}
+    metric = BY_NAME.get(name)
     # A histogram has no series of its own name.
-    return (None, set()) if found is None or found.type == "histogram" else (found, set(found.labels))
+    return (None, set()) if metric is None or metric.type == "histogram" else (metric, set(metric.labels))
 
 
 def complaints(expression: str) -> Iterator[str]:
@@ -141,7 +141,7 @@ def test_an_alert_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str
 def loose(expression: str) -> list[str]:
     """Metrics with optional labels in an expression that does not add them up, so that its result depends on whether
     these labels are switched on."""
-    found = []
+    selectors = []
     for match in _SELECTOR.finditer(expression):
         metric, _ = metric_of(match[1])
         if metric is None or not metric.of_nodes:
@@ -153,8 +153,8 @@ def loose(expression: str) -> list[str]:
                 depth = 0
                 is_added_up |= _AGGREGATION.search(before[:place]) is not None
         if not is_added_up:
-            found.append(match[1])
-    return found
+            selectors.append(match[1])
+    return selectors
 
 
 _AGGREGATION = re.compile(r"\b(?:sum|max|min|count|avg)\s*(?:\bby\s*\([^)]*\)\s*)?$")
@@ -307,7 +307,7 @@ def quantity(expression: str) -> str:
 
 def axes(panel: dict[str, Any]) -> dict[str, set[tuple[str, str]]]:
     """Unit and quantity of each target, by the side of its axis."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    by_name: dict[str, set[tuple[str, str]]] = {}
     overrides = panel["fieldConfig"]["overrides"]
     refs = {target["refId"] for target in panel["targets"]}
     assert all(each["matcher"]["id"] == "byFrameRefID" and each["matcher"]["options"] in refs for each in overrides)
@@ -316,8 +316,8 @@ def axes(panel: dict[str, Any]) -> dict[str, set[tuple[str, str]]]:
         for override in overrides:
             if override["matcher"]["options"] == target["refId"]:
                 own |= {each["id"]: each["value"] for each in override["properties"]}
-        found.setdefault(own["custom.axisPlacement"], set()).add((own["unit"], quantity(target["expr"])))
-    return found
+        by_name.setdefault(own["custom.axisPlacement"], set()).add((own["unit"], quantity(target["expr"])))
+    return by_name
 
 
 @pytest.mark.parametrize("panel", [each for each in PANELS if "targets" in each], ids=lambda panel: panel["title"])

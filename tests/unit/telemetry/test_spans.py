@@ -89,7 +89,7 @@ class TestTraceparent:
 
 
 def test_attributes_without_a_value_are_left_out_and_two_underscores_are_a_dot() -> None:
-    found = span_attributes(
+    attributes = span_attributes(
         k8s__pod__name="web-1", gracectl__late_seconds=0, gracectl__deadline=None, gracectl__rewritten=False
     )
-    assert found == {"k8s.pod.name": "web-1", "gracectl.late_seconds": 0, "gracectl.rewritten": False}
+    assert attributes == {"k8s.pod.name": "web-1", "gracectl.late_seconds": 0, "gracectl.rewritten": False}

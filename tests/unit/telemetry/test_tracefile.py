@@ -56,10 +56,10 @@ class TestDocument:
         path = tmp_path / "traces.json"
         assert (await a_file(DRAIN, ROOT)).write(path) == 2
         document = json.loads(path.read_bytes())
-        found = tree(tuple(read(ParseDict(with_base64_ids(document), TracesData()))))
-        (drain,) = found.children
-        assert (found.span.name, found.span.error, found.names()) == ("terminate node", "left behind", ["drain"])
-        assert found.span.resource["service.name"] == "gracectl"
+        spans = tree(tuple(read(ParseDict(with_base64_ids(document), TracesData()))))
+        (drain,) = spans.children
+        assert (spans.span.name, spans.span.error, spans.names()) == ("terminate node", "left behind", ["drain"])
+        assert spans.span.resource["service.name"] == "gracectl"
         assert drain.span.attributes == DRAIN.attributes
         assert [(event.name, event.attributes) for event in drain.span.events] == [("evicted", {"code": 429})]
 

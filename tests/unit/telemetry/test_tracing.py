@@ -90,16 +90,16 @@ class TestArrival:
             tracing.emit(a_root())
             assert await tracing.close(LONG)
             tree = collector.tree(TRACE.hex)
-            (found,) = (span for span in collector.spans() if span.id == f"{7:016x}")
+            (arrived,) = (span for span in collector.spans() if span.id == f"{7:016x}")
         assert (tree.span.name, tree.span.id) == ("terminate node", f"{TRACE.root:016x}")
-        assert (found.trace, found.parent, found.name) == (TRACE.hex, f"{TRACE.root:016x}", "drain")
-        assert (found.start, found.end) == (1_767_225_600_000_000_000, 1_767_225_601_250_000_000)
-        assert found.attributes == attributes
-        assert found.events == (
+        assert (arrived.trace, arrived.parent, arrived.name) == (TRACE.hex, f"{TRACE.root:016x}", "drain")
+        assert (arrived.start, arrived.end) == (1_767_225_600_000_000_000, 1_767_225_601_250_000_000)
+        assert arrived.attributes == attributes
+        assert arrived.events == (
             SeenEvent("evicted", 1_767_225_600_500_000_000, {"code": 429}),
             SeenEvent("gone", 1_767_225_601_000_000_000, {}),
         )
-        assert (found.is_error, found.error) == (True, "left behind")
+        assert (arrived.is_error, arrived.error) == (True, "left behind")
         assert (tree.span.is_error, tree.span.error) == (False, "")
 
     async def test_generated_ids_are_all_different(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +118,8 @@ class TestArrival:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_span(end=AT - 5))
             await tracing.close(LONG)
-            (found,) = collector.spans()
-        assert found.start == found.end == 1_767_225_600_000_000_000
+            (span,) = collector.spans()
+        assert span.start == span.end == 1_767_225_600_000_000_000
 
     async def test_they_leave_while_the_process_lives_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with receiving() as collector:
@@ -153,9 +153,9 @@ class TestVariables:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_root())
             await tracing.close(LONG)
-            (found,) = collector.spans()
-        assert expected.items() <= found.resource.items()
-        assert found.resource.items() >= {**tracing.identity}.items()
+            (span,) = collector.spans()
+        assert expected.items() <= span.resource.items()
+        assert span.resource.items() >= {**tracing.identity}.items()
 
     @pytest.mark.parametrize("is_dry_run", [True, False])
     async def test_traces_of_a_dry_run_are_marked(self, *, is_dry_run: bool) -> None:
@@ -191,9 +191,9 @@ class TestVariables:
                 a_span(attributes={"a": "12345", "b": ["67890"]}, events=(SpanEvent("m", AT, {"c": "12345"}),))
             )
             await tracing.close(LONG)
-            (found,) = collector.spans()
-        assert found.attributes == {"a": "123", "b": ["678"]}
-        assert found.events[0].attributes == {"c": "123"}
+            (span,) = collector.spans()
+        assert span.attributes == {"a": "123", "b": ["678"]}
+        assert span.events[0].attributes == {"c": "123"}
 
     async def test_what_the_sdk_cannot_read_is_said_once_and_not_obeyed(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

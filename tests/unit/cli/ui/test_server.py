@@ -75,20 +75,20 @@ async def a_client(token: TokenFile | None = None, base_path: str = "") -> Async
 
 def events_of(raw: bytes) -> list[tuple[str, str, Any]]:
     """Id, event and data of each whole message."""
-    found = []
+    events = []
     for text in raw.decode().split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(":"))
         if fields:
-            found.append((fields["id"], fields["event"], json.loads(fields["data"])))
-    return found
+            events.append((fields["id"], fields["event"], json.loads(fields["data"])))
+    return events
 
 
 async def read_events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, str, Any]]:
     raw = b""
     with anyio.fail_after(PATIENCE):
-        while len(found := events_of(raw)) < count:
+        while len(events := events_of(raw)) < count:
             raw += await answer.content.readany()
-    return found
+    return events
 
 
 # -- page and snapshot -------------------------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ async def test_nothing_but_reading_is_served(method: str) -> None:
 ])  # fmt: skip
 async def test_only_files_of_the_page_are_served(path: str) -> None:
     async with a_client() as client:
-        found = await _connect(client.url)
-        found.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        assert b" 404 " in await anyio.to_thread.run_sync(lambda: found.recv(100))
-        found.close()
+        connection = await _connect(client.url)
+        connection.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert b" 404 " in await anyio.to_thread.run_sync(lambda: connection.recv(100))
+        connection.close()
 
 
 async def _connect(url: str) -> socket.socket:

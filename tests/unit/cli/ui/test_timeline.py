@@ -17,8 +17,8 @@ FIRST = DEFAULT_ORDER.waves[0].name
 
 
 def timeline(stage: BoardStage) -> Any:
-    (found,) = stage.board.state["timelines"].values()
-    return found
+    (only_timeline,) = stage.board.state["timelines"].values()
+    return only_timeline
 
 
 def lasting(spans: list[dict[str, Any]], key: str) -> list[tuple[str, float, float | None]]:
@@ -36,10 +36,10 @@ async def test_a_step_lasts_from_the_request_and_pods_from_when_their_state_bega
     stage.cluster.budgets.put(a_budget(disruptions_allowed=0))
     stage.cluster.pods.put(replica())
     stage.frame()
-    found = timeline(stage)
-    assert lasting(found["steps"], "step") == [("drain", -100, None)]
-    assert lasting(found["waves"], "wave") == [(FIRST, -100, None)]
-    assert lasting(found["pods"]["uid-web-1"], "state") == [("blocked", -100, None)]
+    rows = timeline(stage)
+    assert lasting(rows["steps"], "step") == [("drain", -100, None)]
+    assert lasting(rows["waves"], "wave") == [(FIRST, -100, None)]
+    assert lasting(rows["pods"]["uid-web-1"], "state") == [("blocked", -100, None)]
 
     stage.at += 20
     leaving = replica(resource_version="2", deletion_timestamp=NOW + 45, deletion_grace_seconds=30)
@@ -48,9 +48,9 @@ async def test_a_step_lasts_from_the_request_and_pods_from_when_their_state_bega
     stage.at += 10
     stage.cluster.pods.remove(leaving.key)
     stage.frame()
-    found = timeline(stage)
-    assert lasting(found["pods"]["uid-web-1"], "state") == [("blocked", -100, 20), ("terminating", 20, 30)]
-    assert lasting(found["waves"], "wave") == [(FIRST, -100, 30)]
+    rows = timeline(stage)
+    assert lasting(rows["pods"]["uid-web-1"], "state") == [("blocked", -100, 20), ("terminating", 20, 30)]
+    assert lasting(rows["waves"], "wave") == [(FIRST, -100, 30)]
 
 
 async def test_steps_before_the_first_frame_are_told_by_the_conditions_of_the_node() -> None:

@@ -36,9 +36,9 @@ Told = list[tuple[Thing | None, Thing | None]]
 def a_cache() -> tuple[Cache[Thing], Told]:
     """An empty cache and what it tells."""
     cache: Cache[Thing] = Cache("things", {"group": groups_of})
-    told: Told = []
-    cache.subscribe(lambda old, new: told.append((old, new)))
-    return cache, told
+    news: Told = []
+    cache.subscribe(lambda old, new: news.append((old, new)))
+    return cache, news
 
 
 def test_every_change_is_told_once_with_what_was_before() -> None:
@@ -113,9 +113,9 @@ def test_a_new_list_of_what_is_held_needs_no_second_view() -> None:
 def test_what_was_read_does_not_change_while_one_looks_at_it() -> None:
     cache, _ = a_cache()
     cache.put(Thing("a", groups=("x",)))
-    values, found = cache.values(), cache.by_index("group", "x")
+    values, indexed = cache.values(), cache.by_index("group", "x")
     cache.remove(("n", "a"))
-    assert (len(values), len(found)) == (1, 1)
+    assert (len(values), len(indexed)) == (1, 1)
 
 
 def test_a_subscriber_can_leave() -> None:

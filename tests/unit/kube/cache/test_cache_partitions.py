@@ -35,9 +35,9 @@ def place_of(thing: Thing) -> tuple[str, ...]:
 def a_cache() -> tuple[Cache[Thing], Told]:
     """An empty cache and what it tells."""
     cache: Cache[Thing] = Cache("things", {"place": place_of})
-    told: Told = []
-    cache.subscribe(lambda old, new: told.append((old, new)))
-    return cache, told
+    news: Told = []
+    cache.subscribe(lambda old, new: news.append((old, new)))
+    return cache, news
 
 
 def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:

@@ -40,8 +40,8 @@ def versions_of(transport: ScriptedTransport) -> list[str]:
 
 async def test_all_pages_of_a_selection_are_read(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([page(7, lease("a", 1), lease("b", 2), token="more"), page(7, lease("c", 3))])
-    found = await read_all(client, LEASES, Selection(fields="x=y"), keep=lambda each: each.name != "a")
-    assert [each.name for each in found] == ["b", "c"]
+    leases = await read_all(client, LEASES, Selection(fields="x=y"), keep=lambda each: each.name != "a")
+    assert [each.name for each in leases] == ["b", "c"]
     assert {dict(request.query)["fieldSelector"] for _, request in transport.asked} == {"x=y"}
 
 

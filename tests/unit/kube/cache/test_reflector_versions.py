@@ -92,13 +92,13 @@ async def test_none_served_of_a_resource_that_must_be_there_ends_it() -> None:
 
 async def test_a_version_that_is_served_no_longer_is_replaced_by_another_without_a_gap() -> None:
     world = World()
-    told: list[str] = []
+    news: list[str] = []
     world.transport.answers.extend([page(7, lease("a", 1)), NOT_SERVED, page(9, lease("a", 1))])
     world.transport.streams.extend([[20.0, expired()], [FOREVER]])
-    world.cache.subscribe(lambda old, new: told.append("+" if old is None else "-" if new is None else "~"))
+    world.cache.subscribe(lambda old, new: news.append("+" if old is None else "-" if new is None else "~"))
     async with world.running(60):
         assert world.reflector.resource == OLD
-        assert told == ["+"]
+        assert news == ["+"]
 
 
 async def test_what_is_known_is_given_up_only_when_none_has_been_served_twice() -> None:

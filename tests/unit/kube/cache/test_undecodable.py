@@ -91,13 +91,13 @@ async def test_an_undecodable_pod_has_a_stand_in(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         async with pods.followed(1):
             assert sorted(_shown(pod) for pod in pods.cache.by_index("node", "n1")) == ["?good", "?odd", "bad", "new"]
-            assert [found.name for found in pods.cache.undecodable] == ["good", "odd"]
+            assert [each.name for each in pods.cache.undecodable] == ["good", "odd"]
             assert pods.cache.statistics().undecodable == 2
             assert pods.transport.story == ["list pods", "watch pods @7", "watch pods @12"]
     assert pods.dedup_key[:5] == [">good", ">?bad", ">?worse", "?bad>?bad", ">new"]
     assert pods.dedup_key[5:] == ["?bad>bad", "good>?good", ">?odd", "?worse>"]
-    assert [found.name for found in pods.aside] == ["bad", "worse", "good", "odd"]  # each is news once
-    assert [found.uid for found in pods.aside] == ["uid-bad", "uid-worse", "uid-good", "uid-odd"]
+    assert [each.name for each in pods.aside] == ["bad", "worse", "good", "odd"]  # each is news once
+    assert [each.uid for each in pods.aside] == ["uid-bad", "uid-worse", "uid-good", "uid-odd"]
     assert "pods shop/bad: cannot be decoded, and is set aside: Expected `int | null`, got `str`" in caplog.text
 
 
@@ -111,16 +111,16 @@ async def test_a_new_list_forgets_what_is_gone_and_keeps_what_is_still_undecodab
     )
     for _ in range(2):
         await fill(pods.cache, pods.client, PODS)
-    assert [found.name for found in pods.cache.undecodable] == ["a"]
+    assert [each.name for each in pods.cache.undecodable] == ["a"]
     assert pods.dedup_key == [">?a", ">?b", ">?c", "?c>", "?b>b"]
-    assert [found.name for found in pods.aside] == ["a", "b", "c"]
+    assert [each.name for each in pods.aside] == ["a", "b", "c"]
 
 
 async def test_only_what_is_kept_of_a_list_is_set_aside() -> None:
     pods = Pods()
     pods.transport.answers.append(page(7, a_pod("a", 1, grace="x"), a_pod("b", 2, node="n2", grace="x")))
     await fill(pods.cache, pods.client, PODS, keep=lambda pod: pod.node_name == "n2")
-    assert [found.name for found in pods.cache.undecodable] == ["b"]
+    assert [each.name for each in pods.cache.undecodable] == ["b"]
 
 
 async def test_a_pod_whose_labels_cannot_be_read_does_not_spoil_its_page() -> None:
@@ -132,8 +132,8 @@ async def test_a_pod_whose_labels_cannot_be_read_does_not_spoil_its_page() -> No
     pods.transport.answers.append(page(7, good, labeled))
     await fill(pods.cache, pods.client, PODS)
     assert sorted(_shown(pod) for pod in pods.cache.values()) == ["?b", "a"]
-    (found,) = pods.cache.undecodable
-    assert (found.uid, found.resource_version, found.node_name) == ("uid-b", "2", "n2")
+    (each,) = pods.cache.undecodable
+    assert (each.uid, each.resource_version, each.node_name) == ("uid-b", "2", "n2")
 
 
 async def test_another_object_stands_as_it_was_last(caplog: pytest.LogCaptureFixture) -> None:
@@ -149,7 +149,7 @@ async def test_another_object_stands_as_it_was_last(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         async with world.running(1):
             assert world.dedup_key == ["+a:a", "+b:b", "-b:b", "+d:d"]
-            assert [found.name for found in world.cache.undecodable] == ["c", "a", "b"]
+            assert [each.name for each in world.cache.undecodable] == ["c", "a", "b"]
             held = world.cache.get("n", "a")
             assert held is not None
             assert held.resource_version == "1"
@@ -157,7 +157,7 @@ async def test_another_object_stands_as_it_was_last(caplog: pytest.LogCaptureFix
             assert world.reflector.statistics().undecodable == 3
             await fill(world.cache, KubeClient(world.transport, world.clock), LEASES)
             assert [lease.name for lease in world.cache.values()] == ["a"]
-            assert [found.name for found in world.cache.undecodable] == ["a"]
+            assert [each.name for each in world.cache.undecodable] == ["a"]
 
 
 async def test_a_part_holds_its_own_stand_ins() -> None:
@@ -171,9 +171,9 @@ async def test_a_part_holds_its_own_stand_ins() -> None:
     first, second = pods.cache.partition("node", "n1"), pods.cache.partition("node", "n2")
     for part in (first, second, first):
         await fill(part, pods.client, PODS)
-    assert sorted(found.name for found in pods.cache.undecodable) == ["a", "b"]
+    assert sorted(each.name for each in pods.cache.undecodable) == ["a", "b"]
     await fill(first, pods.client, PODS)
-    assert [found.name for found in pods.cache.undecodable] == ["b"]
+    assert [each.name for each in pods.cache.undecodable] == ["b"]
     second.drop()
     assert pods.cache.undecodable == ()
 

@@ -333,7 +333,7 @@ async def test_a_page_that_ends_with_its_token_is_followed(client: KubeClient, t
     items_first = b'{"items":' + first.body.split(b'"items":')[1].removesuffix(b"}")
     body = items_first + b',"metadata":{"resourceVersion":"7","continue":"b"}}'
     transport.answers.extend([msgspec.structs.replace(first, body=body), last])
-    assert [each.name async for found in client.list(LEASES) for each in found.items] == ["a", "b"]
+    assert [each.name async for page_of_leases in client.list(LEASES) for each in page_of_leases.items] == ["a", "b"]
 
 
 async def test_a_page_is_used_before_the_next_one_fails(client: KubeClient, transport: ScriptedTransport) -> None:

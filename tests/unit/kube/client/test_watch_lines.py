@@ -59,7 +59,7 @@ async def test_one_line_is_no_reason_to_list_anew(caplog: pytest.LogCaptureFixtu
         assert world.transport.story == ["list leases", "watch leases @7", "watch leases @10"]
         assert world.dedup_key == ["+a:a", "+b:b", "-b:b", "+c:c"]
         assert world.reflector.statistics().undecodable == 2
-        assert [(found.key, found.uid, found.resource_version) for found in world.cache.undecodable] == [
+        assert [(each.key, each.uid, each.resource_version) for each in world.cache.undecodable] == [
             (("n", "a"), "uid-a", "8")
         ]
         assert world.cache.get("n", "a") is not None

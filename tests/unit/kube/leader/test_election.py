@@ -154,9 +154,9 @@ async def test_a_lease_counts_from_when_it_was_seen(lease: dict[str, Any], begin
         assert a.terms == [[begins]]
         spec = lease.get("spec", {})
         is_ours = spec.get("holderIdentity") == "a"
-        found = await place.lease()
-        assert found["leaseTransitions"] == spec.get("leaseTransitions", 0) + (not is_ours)
-        assert is_ours == (found["acquireTime"] == "2020-01-01T00:00:00.000000Z")
+        stored = await place.lease()
+        assert stored["leaseTransitions"] == spec.get("leaseTransitions", 0) + (not is_ours)
+        assert is_ours == (stored["acquireTime"] == "2020-01-01T00:00:00.000000Z")
 
 
 async def test_what_others_have_written_into_the_lease_stays() -> None:
