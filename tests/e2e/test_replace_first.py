@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from e2e_support.accounts import access_with, account_with, token_of
 from e2e_support.deadlines import until_deadline
 from e2e_support.names import LABEL
 from e2e_support.program import running
@@ -18,6 +19,8 @@ from kubesim.controllers.objects import annotations_of, controller_of, is_ready,
 from kubesim.controllers.paths import DEPLOYMENTS, ENDPOINT_SLICES, path_of
 from kubesim.server.api import JsonObject
 
+from gracectl.app.drainer import EVENTS, RIGHTS
+from gracectl.controllers.rbac import REPLACE_FIRST_RIGHTS
 from gracectl.model import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
@@ -96,10 +99,10 @@ class Single:
 
 @asynccontextmanager
 async def single(
-    story: Story, *, refuge: bool = True, ready_seconds: float = 0.5, **bound: Any
+    story: Story, *, refuge: bool = True, ready_seconds: float = 0.5, is_managed: bool = True, **bound: Any
 ) -> AsyncIterator[Single]:
-    """A workload that is watched while the block runs."""
-    await story.nodes("a")
+    """A workload that is watched while the block runs. `is_managed`: a controller runs, which adds its finalizer."""
+    await story.nodes("a", managed=is_managed)
     await story.create(SERVICE)
     behaviour = {"ready-seconds": str(ready_seconds)}
     (pod,) = await story.workload("Deployment", "web", 1, replicas=1, annotations=ASKS, behaviour=behaviour)
@@ -282,3 +285,19 @@ async def test_a_deadline_that_is_nearer_than_a_replacement_takes_its_course(sto
             assert story.sight.lowest_health(0, app="web") == 0
         else:
             web.was_replaced_first()
+
+
+async def test_a_drain_without_a_controller_is_killed_and_resumed_with_the_rights_of_the_page(story: Story) -> None:
+    async with single(story, refuge=False, is_managed=False) as web:
+        async with account_with(story, (*RIGHTS, EVENTS, *REPLACE_FIRST_RIGHTS)) as account:
+            kubeconfig = access_with(story, await token_of(story, account), "laptop").kubeconfig
+            async with running(kubeconfig, {}, story.folder, "drain", web.node) as first:
+                await story.sight.until("it is released", lambda: web.is_released() and web.others)
+                first.send(signal.SIGKILL)
+                await first.ended()
+            assert web.is_released()
+            await story.nodes("refuge", managed=False)
+            async with running(kubeconfig, {}, story.folder, "drain", web.node) as second:
+                assert await second.ended() == 0, second.text()
+        web.was_replaced_first()
+        assert len(story.healthy("web")) == 1
