@@ -29,7 +29,18 @@ from benchmarks.ground.ground import Ground, KarpenterFiles, Pace, opened
 from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, board, drain, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
-from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, single, storm, tracing
+from benchmarks.scenarios import (
+    deadlines,
+    faults,
+    interruption,
+    mixed,
+    pdb_chain,
+    restart,
+    scale,
+    single,
+    storm,
+    tracing,
+)
 from benchmarks.trial import ROUNDS
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors
 
@@ -45,9 +56,10 @@ SCENARIOS: dict[str, Scenario] = {
     "restart": restart.run,
     "single": single.run,
     "faults": faults.run,
+    "interruption": interruption.run,
     "tracing": tracing.run,
 }
-USUAL = tuple(name for name in SCENARIOS if name != "tracing")
+USUAL = tuple(name for name in SCENARIOS if name not in ("interruption", "tracing"))
 """Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,
