@@ -43,6 +43,24 @@ def written_deadline(thing: JsonObject | None) -> float:
         return NEVER
 
 
+def notice_of(thing: JsonObject | None) -> tuple[str, float] | None:
+    """The kind of the interruption of a node, and when its machine goes (Unix seconds; NEVER: it is not known)."""
+    text = ((thing or {}).get("metadata", {}).get("annotations") or {}).get(names.INTERRUPTION)
+    if text is None:
+        return None
+    kind, when, *_ = text.split(" ")
+    return kind, NEVER if when == "unknown" else float(floor(parse_time(when)))
+
+
+def is_urgent(thing: JsonObject | None, now: float, settings: Settings) -> bool:
+    """Whether nothing delays the deletion of a node: its machine goes anyway, and soon."""
+    notice = notice_of(thing)
+    if notice is None:
+        return False
+    kind, at = notice
+    return kind not in ("maintenance", "rebalance") or at - parse_seconds(settings.interruption.lead_time) <= now
+
+
 def annotations_of(thing: JsonObject) -> Mapping[str, str]:
     """Its annotations."""
     values: Mapping[str, str] = thing["metadata"].get("annotations") or {}

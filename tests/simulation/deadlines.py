@@ -19,6 +19,7 @@ from simulation.contract import (
     NEVER,
     annotations_of,
     labels_of,
+    notice_of,
     period_of_claim,
     period_of_group,
     written_deadline,
@@ -57,6 +58,9 @@ class Deadlines(Rule):
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
         self._note(deed, facts)
+        before, after = ((notice_of(each) or ("", NEVER))[1] for each in (deed.old, deed.new))
+        if after < before:
+            self._written[facts.uid].append(Due(self.seen.instant(after), self.seen.now))
         if deed.new is not None:
             self._periods[facts.uid] |= {period_of_group(each, labels_of(deed.new)) for each in self.seen.settings}
             if deed.request is not None and written_deadline(deed.new) < written_deadline(deed.old):

@@ -31,7 +31,7 @@ def a_plan(seed: int) -> Plan:
         knows_claims=knows_claims,
         nodes=nodes,
         objects=objects,
-        history=history.a_history(chance, nodes, objects),
+        history=(*history.a_history(chance, nodes, objects), *history.some_notices(seed, nodes)),
         faults=(*_faults(chance, kind), *_contradictions(seed, kind)),
     )
 

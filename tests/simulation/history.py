@@ -20,6 +20,8 @@ from gracectl.controllers.termination.maintenance import withdrawal_patch
 from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.times import format_time
+from gracectl.policy.interruption import Kind as Ending
+from gracectl.policy.interruption import encode, interruption, interruption_of, merged
 from simulation.plan import POOL, REFUGE, Act, NodePlan
 from simulation.scene import MERGE, Scene, wait_for
 from simulation.worlds import TEAM, a_pod, reloaded
@@ -30,6 +32,20 @@ NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SECONDS = 60.0
 """Within so many seconds from the start a history begins all that it does."""
+
+
+NOTICES = (
+    ("spot", 120.0),
+    ("spot", 5.0),
+    ("state-change", -3.0),
+    ("scale-in", 300.0),
+    ("other", None),
+    ("rebalance", None),
+    ("maintenance", None),
+    ("maintenance", 950.0),
+    ("maintenance", 60.0),
+)
+"""Kinds of notices, and in how many seconds the machine goes; None: that is unknown."""
 
 
 class World(NamedTuple):
@@ -77,6 +93,23 @@ def a_history(chance: random.Random, nodes: tuple[NodePlan, ...], objects: tuple
         if fields is not None:
             acts.append(Act(at=_instant(chance), what=kind, **fields))
     return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def some_notices(seed: int, nodes: tuple[NodePlan, ...]) -> tuple[Act, ...]:
+    """Notices that machines go, for one seed in four; by a chance of their own. Several may be about one machine."""
+    chance = random.Random(f"interruptions/{seed}")
+    victims = [node.name for node in nodes if node.name != REFUGE]
+    if chance.random() >= 1 / 4:
+        return ()
+    return tuple(
+        Act(
+            at=_instant(chance),
+            what="interrupt",
+            subject=chance.choice(victims),
+            value=chance.choice(NOTICES),
+        )
+        for _ in range(chance.randint(1, 3))
+    )
 
 
 def _instant(chance: random.Random) -> float:
@@ -224,6 +257,17 @@ async def _tighten(scene: Scene, act: Act) -> None:
             shown = thing["metadata"].get("annotations", {}).get(names.TERMINATION_TIMESTAMP, text)
             await scene.patch(path, {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: min(text, shown)}}})
             return
+
+
+async def _interrupt(scene: Scene, act: Act) -> None:
+    """An agent on the machine writes what it has heard."""
+    node = scene.stage.node(act.subject)
+    if node is not None:
+        kind, seconds = act.value
+        at = None if seconds is None else scene.stage.clock.now() + seconds
+        known = interruption_of(decode_node(msgspec.json.encode(node)))
+        value = encode(merged(known, interruption(Ending(kind), at, "agent", "as the machine says")))
+        await scene.patch(f"/api/v1/nodes/{act.subject}", {"metadata": {"annotations": {names.INTERRUPTION: value}}})
 
 
 async def _fail_node(scene: Scene, act: Act) -> None:
@@ -377,6 +421,7 @@ ACTS: dict[str, Kind] = {
     "edit node": Kind(1, _node, _edit_node),
     "flip node label": Kind(1, _node, _flip_node_label),
     "tighten deadline": Kind(2, _while(-5.0, 1.0, 7.0, 60.0), _tighten),
+    "interrupt": Kind(0, _node, _interrupt),
     "fail node": Kind(2, _while(5.0, 60.0, 200.0), _fail_node),
     "partition node": Kind(1, _while(5.0, 60.0, 200.0), _partition_node),
     "end machine": Kind(1, _node, _end_machine),

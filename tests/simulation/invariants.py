@@ -23,7 +23,7 @@ from simulation.forecasts import Forecasts
 from simulation.machines import Finalizers, Instances, Unasked
 from simulation.observer import Observer
 from simulation.pods import Budgets, Deletions, Evictions
-from simulation.progress import TICK, Progress, Promptness, Visibility
+from simulation.progress import TICK, Interruptions, Progress, Promptness, Visibility
 from simulation.replacements import Replacements
 from simulation.terms import Terms
 from simulation.traffic import Requests, Writers
@@ -57,6 +57,7 @@ class Invariants:
             self.writers,
             Requests(seen),
             Progress(seen),
+            Interruptions(seen),
             self._promptness,
             Visibility(seen),
             Baseline(seen),

@@ -120,7 +120,7 @@ class Instances(Rule):
 
 
 class Unasked(Rule):
-    """A controller deletes a node or claim only with its partner, or for health, label or age."""
+    """A controller deletes a node or claim only with its partner, or for interruption, health, label or age."""
 
     name = "unasked"
 

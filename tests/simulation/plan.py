@@ -111,6 +111,7 @@ ENDING = frozenset(
         "end machine",
         "return machine",
         "recreate claim",
+        "interrupt",
     }
 )
 """Acts after which a node may go."""

@@ -24,7 +24,9 @@ from simulation.contract import (
     is_daemon,
     is_deleted,
     is_managed,
+    is_urgent,
     labels_of,
+    notice_of,
     protected_until,
     ranges_of,
     wave_of,
@@ -112,6 +114,34 @@ class Progress(Rule):
         self.tick()
 
 
+class Interruptions(Rule):
+    """The node of a machine that goes soon is deleted at once, whatever budgets, the pace, or its pods say."""
+
+    name = "unheard"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._since: dict[str, float] = {}
+
+    def tick(self) -> None:
+        if self.seen.now < self.seen.calm_since:
+            return
+        late = {node.uid: node.name for node in self.seen.living_nodes() if self._is_late(node)}
+        self._since = {uid: self._since.get(uid, self.seen.now) for uid in late}
+        for uid, since in self._since.items():
+            if self.seen.now - since > self.seen.terms.stall_seconds:
+                self.violated(f"node {late[uid]} is interrupted, and was not deleted for {self.seen.now - since:.0f} s")
+
+    def _is_late(self, node: ThingFacts) -> bool:
+        settings = self.seen.settings[-1]
+        if not is_managed(settings, labels_of(node.object)) or any(
+            claim.deleted < NEVER for claim in self.seen.claims_of(node)
+        ):
+            return False
+        is_hindered = was_refused(self.seen, "nodes", node.name) or _is_at_work(self.seen, "nodes", node.name)
+        return node.deleted == NEVER and is_urgent(node.object, self.seen.unix, settings) and not is_hindered
+
+
 class Promptness(Rule):
     """A pod that nothing holds is evicted within the time that the terms grant: no wake-up is lost that a probe, or
     another change, would make good later."""
@@ -186,7 +216,9 @@ class Visibility(Rule):
 
     def _is_due(self, node: ThingFacts) -> bool:
         is_labelled = labels_of(node.object).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
-        return is_labelled and is_managed(self.seen.settings[-1], labels_of(node.object))
+        return (is_labelled or notice_of(node.object) is not None) and is_managed(
+            self.seen.settings[-1], labels_of(node.object)
+        )
 
     def _look(self, facts: ThingFacts, state: str, subjects: tuple[str, ...]) -> None:
         before = self._waits.get(facts.uid)

@@ -20,6 +20,7 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import ProviderError
 from gracectl.model import names
 from simulation import faults, history
+from simulation.contract import notice_of
 from simulation.forecasts import Counts
 from simulation.invariants import Invariants
 from simulation.plan import Plan
@@ -145,6 +146,7 @@ def going(stage: Stage) -> list[str]:
         for each in (*stage.nodes(), *stage.claims())
         if "deletionTimestamp" in each["metadata"]
         or each["metadata"].get("labels", {}).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
+        or notice_of(each) is not None
     ]
 
 

@@ -22,6 +22,7 @@ from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.transport import Request
 from gracectl.kube.transport.operation import operation_of
 from gracectl.model import names
+from gracectl.model.times import format_time
 from gracectl.runtime.clock import LoopClock
 from simulation.deadlines import RETRIES
 from simulation.invariants import Invariants
@@ -299,6 +300,18 @@ async def miss_a_deadline(world: World) -> None:
     await world.wait(PERIOD + 10)
 
 
+async def miss_the_end_of_a_machine(world: World) -> None:
+    await world.stage.patch_node("n1", _noticed(world, "spot", 60))
+    await world.stage.delete_node("n1")
+    await world.wait(70)
+
+
+def _noticed(world: World, kind: str, seconds: float) -> Any:
+    """Patch of a node: a notice that its machine goes after some seconds."""
+    notice = f"{kind} {format_time(world.stage.clock.now() + seconds)} agent"
+    return {"metadata": {"annotations": {names.INTERRUPTION: notice}}}
+
+
 async def let_a_grace_outlast_the_deadline(world: World) -> None:
     """Beside one that its kubelet has not ended, though its grace was over in time: nothing can be done about that."""
     for name, seconds in (("web", 60), ("past", 5)):
@@ -398,6 +411,13 @@ async def lose_a_node(world: World) -> None:
 async def rotate_too_many(world: World) -> None:
     for node in ("n1", "n2"):
         await world.stage.patch_node(node, TERMINABLE)
+        await world.wait(2)
+        await world.culprit.send("DELETE", f"/api/v1/nodes/{node}")
+
+
+async def rotate_too_many_that_go_some_day(world: World) -> None:
+    for node in ("n1", "n2"):
+        await world.stage.patch_node(node, _noticed(world, "maintenance", 5000))
         await world.wait(2)
         await world.culprit.send("DELETE", f"/api/v1/nodes/{node}")
 
@@ -526,6 +546,13 @@ async def leave_a_claim(world: World) -> None:
     await world.wait(120)
 
 
+async def leave_an_interrupted_node(world: World) -> None:
+    """A budget for nodes is no excuse."""
+    await create_node_budget(world.stage, minAvailable="100%")
+    await world.stage.patch_node("n1", _noticed(world, "spot", 120))
+    await world.wait(100)
+
+
 async def hide_what_blocks(world: World) -> None:
     await world.stage.create(a_budget_manifest("shut", minAvailable=9), a_pod_manifest("shut", "n1"))
     await world.stage.delete_node("n1")
@@ -613,6 +640,7 @@ CRIMES: dict[Crime, str] = {
     evict_against_a_budget: "budget: the eviction of shop/web-.* left shop/web with 1 healthy pods, 2 are needed",
     move_a_deadline: "deadline moved: Node n1: the deadline was moved",
     miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
+    miss_the_end_of_a_machine: r"late: node n1: its instance was asked to terminate (9|10)\.\d+ s after its deadline",
     let_a_grace_outlast_the_deadline: r"late: pod web was still granted more than a second 10\.0* s after the deadline",
     release_a_running_node: "finalizer: node n1 was released while its instance is running",
     release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
@@ -627,6 +655,7 @@ CRIMES: dict[Crime, str] = {
     delete_an_unasked_claim: "unasked: claim claimed-claim was deleted, and nothing asks for that",
     lose_a_node: "unasked: node n2 or its machine has ended, and nothing has asked for that",
     rotate_too_many: "pace: n2 was deleted voluntarily beside n1: 1 at once",
+    rotate_too_many_that_go_some_day: "pace: n2 was deleted voluntarily beside n1: 1 at once",
     end_too_many_for_their_health: "pace: n1 was deleted for its health while 3 are unhealthy: 1 may",
     break_a_node_budget: "node budget: node n1 was deleted: pool-a keeps 1, 0 are left",
     admit_by_a_spent_node_budget: "node budget: node n1 was admitted by pool-a, which allows none",
@@ -643,6 +672,7 @@ CRIMES: dict[Crime, str] = {
     leave_a_finalizer: "stall: node n1 waits for its finalizer: nothing holds it",
     leave_a_finalizer_after_a_failure: "stall: node n1 waits for its finalizer: nothing holds it",
     leave_a_claim: "stall: claim lone waits for its instance or its finalizer: nothing holds it",
+    leave_an_interrupted_node: r"unheard: node n1 is interrupted, and was not deleted for 9\d s",
     hide_what_blocks: r"not shown: n1 waits for pods \(shut\) for 9\d s, and nothing says so",
     hide_a_pending_node: "not shown: n1 is pending for 9. s, and nothing says so",
     hide_a_node_that_a_deleted_claim_waits_for: (

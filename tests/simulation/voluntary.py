@@ -23,7 +23,9 @@ from simulation.contract import (
     is_deleted,
     is_managed,
     is_ready,
+    is_urgent,
     labels_of,
+    notice_of,
 )
 from simulation.deadlines import Deadlines
 from simulation.observer import CALM_LAG, Observer, PodFacts, Rule, ThingFacts
@@ -38,8 +40,9 @@ CREATED: Final = 5.0
 
 
 def causes_of(seen: Observer, nodes: Sequence[JsonObject], claims: Sequence[JsonObject]) -> set[str]:
-    """Why these may be terminated voluntarily, under any settings that have been in force: health, label, age."""
-    causes = set()
+    """Why these may be terminated voluntarily, under any settings that have been in force: interruption, health, label,
+    age."""
+    causes = {"interruption"} if any(map(notice_of, nodes)) else set()
     for settings in seen.settings:
         for node in nodes:
             if labels_of(node).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE:
@@ -78,6 +81,12 @@ def _has_expired(seen: Observer, claim: JsonObject) -> bool:
         return False
 
 
+def is_going_soon(seen: Observer, node: JsonObject) -> bool:
+    """Whether a notice about its machine may be urgent, under any settings and by any clock."""
+    now = seen.unix + seen.terms.clock_error
+    return any(is_urgent(node, now, settings) for settings in seen.settings)
+
+
 def _is_older(seen: Observer, thing: JsonObject, seconds: float) -> bool:
     return seen.unix + seen.terms.clock_error + SECOND >= parse_time(thing["metadata"]["creationTimestamp"]) + seconds
 
@@ -111,6 +120,8 @@ class Pace(Rule):
             self._judge(deed, facts, [node.object for node in nodes], [facts.object])
 
     def _judge(self, deed: Deed, facts: ThingFacts, nodes: Sequence[JsonObject], claims: Sequence[JsonObject]) -> None:
+        if any(is_going_soon(self.seen, node) for node in nodes):
+            return
         managed = self._managed()
         limits = [each.voluntary.maximum_at_once for each in self.seen.settings]
         maximum = max(max(1, scaled_value(each, len(managed), round_up=False)) for each in limits)
@@ -184,8 +195,9 @@ class Pace(Rule):
 
 
 class NodeBudgets(Rule):
-    """No DELETE of a node by a controller leaves a NodeDisruptionBudget short, but for the deadline of its claim; and
-    none is admitted by a budget whose status allows none, which is the word that counts among several writers."""
+    """No DELETE of a node by a controller leaves a NodeDisruptionBudget short, but for the deadline of its claim or the
+    end of its machine; and none is admitted by a budget whose status allows none, which is the word that counts among
+    several writers."""
 
     name = "node budget"
 
@@ -206,6 +218,8 @@ class NodeBudgets(Rule):
             node = self.seen.named(name)
             if node is None or not is_ready(node.object) or self._deadlines.earliest(node) < NEVER:
                 continue
+            if is_going_soon(self.seen, node.object):
+                continue  # it is only counted
             if self.seen.must_know(deed.sender, self._changed.get(node.uid, -NEVER)):  # that it is available
                 self.violated(f"node {name} was admitted by {deed.object['metadata']['name']}, which allows none")
 
@@ -215,8 +229,8 @@ class NodeBudgets(Rule):
             self._changed[facts.uid] = self.seen.now
         if deed.request is None or not deed.is_by("delete", "nodes") or not is_ready(deed.old):
             return
-        if self._deadlines.earliest(facts) < NEVER:
-            return  # its claim's deadline may demand it
+        if self._deadlines.earliest(facts) < NEVER or is_going_soon(self.seen, deed.object):
+            return  # its claim's deadline may demand it, or its machine goes anyway
         if self.seen.now - changed <= CALM_LAG:
             return  # one that was not Ready when it was admitted
         for budget in self.seen.stage.server.store.table(BUDGETS):
