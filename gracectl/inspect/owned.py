@@ -19,7 +19,7 @@ from gracectl.model.claim import NodeClaim, only_claim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
 from gracectl.model.node import DISRUPTED_TAINT, Node
-from gracectl.policy.deadlines import Deadline, deadline_of, invalid_deadline
+from gracectl.policy.deadlines import Deadline, deadline_of, invalid_deadline, written_deadline
 from gracectl.policy.explain import summarize
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.other_drains import KarpenterDrain, OtherDrain, autoscaler_drain, karpenter_drain
@@ -85,6 +85,13 @@ def deadline_of_other(cluster: ClusterCache, node: Node, other: OtherDrain, now:
     claim = only_claim(cluster.claims_of(node))
     granted = None if claim is None else _granted(claim, now)
     return granted if granted is not None and granted.at == other.deadline else Deadline(other.deadline)
+
+
+def deadline_of_claim(claim: NodeClaim, now: float) -> Deadline | None:
+    """The deadline of a claim of another owner, as its annotation or else its grace period says."""
+    written = written_deadline(claim)
+    granted = _granted(claim, now)
+    return granted if written is None or (granted is not None and granted.at == written) else Deadline(written)
 
 
 def _granted(claim: NodeClaim, now: float) -> Deadline | None:

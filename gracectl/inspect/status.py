@@ -18,7 +18,14 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.events import MISMATCH, unmanaged_node
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_requested, is_draining, node_warnings, origin_if_requested
-from gracectl.inspect.owned import began_at, other_drain, owner_of_drain, step_of_other, warnings_of_other
+from gracectl.inspect.owned import (
+    began_at,
+    deadline_of_claim,
+    other_drain,
+    owner_of_drain,
+    step_of_other,
+    warnings_of_other,
+)
 from gracectl.inspect.pending import DueNode
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -40,7 +47,7 @@ from gracectl.policy.maintenance import (
     is_maintenance_requested,
 )
 from gracectl.policy.other_drains import autoscaler_drain
-from gracectl.policy.owners import Ownership
+from gracectl.policy.owners import Ownership, other_owner_of_claim
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import Plan, PodPlan
 from gracectl.policy.remedies import attachment_remedy, remedy
@@ -290,12 +297,19 @@ def claims_without_node_status(
     for claim in sorted(cluster.claims.values(), key=lambda claim: natural_key(claim.name)):
         nodes = cluster.nodes_of(claim)
         is_shown = any(node.deletion_timestamp is not None for node in nodes)
-        if not is_finalizing(claim) or is_shown or not cluster.manages_claim(settings.managed, claim):
+        owner = None if cluster.manages_claim(settings.managed, claim) else other_owner_of_claim(claim)
+        is_drained = owner is not None or cluster.manages_claim(settings.managed, claim)
+        if not is_finalizing(claim) or is_shown or not is_drained:
             continue
         conditions = (condition_of(claim.conditions, type_) for type_ in (names.INSTANCE_TERMINATING, names.DRAINED))
         waits_for = next((each.message for each in conditions if each is not None and each.message), "")
         assert claim.deletion_timestamp is not None
         deadline = deadline_of(nodes[0] if nodes else None, claim, settings.policy)
+        if owner is not None:
+            deadline, waits_for = (
+                deadline_of_claim(claim, now),
+                f"{owner.owner}: {waits_for or 'the end of its instance'}",
+            )
         undeleted = tuple(sorted((node.name for node in nodes), key=natural_key))
         since = min(claim.deletion_timestamp, now)
         found.append(NodeClaimStatus(claim.name, undeleted, since, deadline, waits_for, trace_id_of(claim)))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE
+from support.clients import a_client
 from support.karpenters import ALONE, karpenter_stage, pod_of, status_of
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
+from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.status.messages import node_text, pod_reason
-from gracectl.inspect.status import NodeStatus
+from gracectl.inspect.forecast import forecast_drains
+from gracectl.inspect.status import NodeStatus, claims_without_node_status
+from gracectl.inspect.watcher import snapshot
 from gracectl.policy.answers import Never, Unknown, Window
+from gracectl.policy.forecast import Assumptions
 from gracectl.policy.other_drains import PACES
 from gracectl.policy.owners import DrainOwner
 from gracectl.policy.plan import Outcome
@@ -184,3 +190,38 @@ async def test_with_assistance_the_forecast_is_gracectls_and_holds() -> None:
             await stage.until(lambda: not stage.pods_on("k1"))
         assert isinstance(status.drained, Window)
         assert stage.clock.now() <= status.drained.latest
+
+
+async def test_a_claim_of_karpenter_without_a_node_says_who_ends_it() -> None:
+    slow = CloudSettings(terminate_delay=100.0)
+    async with karpenter_stage("k1", claim={"termination_grace_period": "5m"}, cloud=slow) as (stage, karpenter):
+        began = stage.clock.now()
+        await stage.delete_node("k1")
+        await stage.clock.sleep(8)
+        karpenter.kill()
+        await stage.patch_node("k1", {"metadata": {"finalizers": None}})
+        cluster = await snapshot(a_client(stage), lambda node: True)
+        (claim,) = claims_without_node_status(cluster, ALONE, stage.clock.now())
+        assert claim.deadline is not None
+        assert (claim.name, claim.nodes, claim.deadline.at) == ("k1-claim", (), began + 300)
+        assert claim.waits_for == "Karpenter: the end of its instance"
+
+
+async def test_plan_of_an_idle_node_says_that_karpenter_would_drain_it() -> None:
+    web = a_workload("Deployment", "web", 1, **HERE)
+    async with karpenter_stage("k1", objects=(web,), claim={"termination_grace_period": "5m"}) as (stage, _):
+        cluster, now = await snapshot(a_client(stage), lambda node: True), stage.clock.now()
+        forecast = forecast_drains(cluster, ALONE, ["k1"], now, Assumptions())
+        text = "\n".join(str(each) for each in plan_text(forecast, Detail()).nodes)
+        assert "Karpenter drains it (label karpenter.sh/nodepool=default); gracectl does not assist" in text
+        (node,) = forecast.nodes
+        assert node.deadline is not None
+        assert node.deadline.at == now + 300
+        assert (node.is_terminating, node.is_requested) == (False, False)
+        assert not {WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING} & {each.kind for each in node.warnings}
+        assert isinstance(node.forecast.drained, Window)
+        await stage.delete_node("k1")
+        await stage.until(lambda: not stage.pods_on("k1"))
+        assert stage.clock.now() <= node.forecast.drained.latest
+        await stage.until_gone("k1")
+        assert stage.clock.now() >= node.forecast.drained.earliest
