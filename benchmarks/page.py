@@ -27,6 +27,11 @@ PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?^(<!-- end -->)$", re.DOT
 
 BUDGETS = (
     ("A drain under one budget, against back-to-back replacements", "pdb-chain", "drain vs the ideal"),
+    (
+        "The same by `gracectl drain` with nothing installed, from its first request",
+        "pdb-chain",
+        "gracectl drain, nothing installed, vs the ideal",
+    ),
     ("Requests for evictions, per pod", "pdb-chain", "eviction requests per pod"),
     ("GETs of pods, per pod", "pdb-chain", "GETs of pods per pod"),
     ("Evictions without a budget, share of a bare loop's", "storm", "evictions, share of the bare loop's"),
