@@ -116,15 +116,46 @@ WORKLOAD: Final = {
     "spec": {
         "replicas": 3,
         "selector": SELECTOR,
+        "strategy": {"type": "Recreate"},
         "template": {
             "metadata": {"labels": {"app": "web"}},
             "spec": {
                 "nodeSelector": {"pool": "a"},
                 "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _AFFINITY}},
-                "containers": [{"resources": {"requests": {"cpu": "1500m", "memory": "2Gi", "x/gpu": 1}}}],
+                "hostNetwork": True,
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                "containers": [
+                    {
+                        "ports": [{"hostPort": 80}],
+                        "resources": {
+                            "requests": {"cpu": "1500m", "memory": "2Gi", "x/gpu": 1},
+                            "limits": {"cpu": "2"},
+                        },
+                    }
+                ],
             },
         },
     },
+    "status": {
+        "observedGeneration": "3",
+        "updatedReplicas": 3,
+        "conditions": [{"type": "ReplicaFailure", "status": "True", "message": "quota"}],
+    },
+}
+NETWORK_POLICY: Final = {
+    "kind": "NetworkPolicy",
+    "metadata": META,
+    "spec": {
+        "podSelector": SELECTOR,
+        "ingress": [{"from": [{"podSelector": SELECTOR}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+        "egress": [{"to": [{"podSelector": SELECTOR}]}],
+    },
+}
+QUOTA: Final = {
+    "kind": "ResourceQuota",
+    "metadata": META,
+    "spec": {"scopes": ["BestEffort"]},
+    "status": {"hard": {"pods": "10", "requests.cpu": "4"}, "used": {"pods": "3", "requests.cpu": "1500m"}},
 }
 SERVICE: Final = {
     "kind": "Service",

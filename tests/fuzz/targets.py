@@ -28,10 +28,12 @@ from fuzz.samples import (
     LEASE,
     MACHINE,
     META,
+    NETWORK_POLICY,
     NODE,
     NODE_BUDGET,
     PENDING,
     POD,
+    QUOTA,
     ROOM,
     RUNNING,
     SELECTOR,
@@ -100,7 +102,16 @@ from gracectl.model.selectors import LabelSelector, SelectorError, parse_selecto
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
 from gracectl.model.untrusted import Decoder, finish
-from gracectl.model.workloads import decode_pending, decode_room, decode_service, decode_volume, decode_workload
+from gracectl.model.workloads import (
+    decode_labels,
+    decode_network_policy,
+    decode_pending,
+    decode_quota,
+    decode_room,
+    decode_service,
+    decode_volume,
+    decode_workload,
+)
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import explain, summarize
@@ -467,6 +478,9 @@ TARGETS: Final = (
     Target("volume-claims", _of_kind(VOLUME_CLAIM), _decodes(decode_volume_claim)),
     Target("volumes", _of_kind(VOLUME), _decodes(decode_volume, _pins)),
     Target("workloads", _of_kind(WORKLOAD), _decodes(decode_workload, _places)),
+    Target("network-policies", _of_kind(NETWORK_POLICY), _decodes(decode_network_policy)),
+    Target("quotas", _of_kind(QUOTA), _decodes(decode_quota)),
+    Target("labels", _of_kind(ROOM), _decodes(decode_labels)),
     Target("services", _of_kind(SERVICE), _decodes(decode_service)),
     Target("pending-pods", _of_kind(PENDING), _decodes(decode_pending)),
     Target("rooms", _of_kind(ROOM), _decodes(decode_room)),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
-from support.clients import a_client, named
+from support.clients import Laptop, a_client, mortal, named
 from support.collector import figures
 from support.replacing import (
     annotate_pod,
@@ -20,13 +20,14 @@ from support.replacing import (
     the_pod,
     web,
 )
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
+from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
 
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
+from gracectl.model.times import format_time
 from gracectl.policy.answers import Unknown
 
 BUDGETS = [{"minAvailable": 1}, {"maxUnavailable": 0}, {"minAvailable": "100%"}, None]
@@ -160,6 +161,22 @@ async def test_a_replacement_that_is_ready_is_removed_and_not_the_old_pod() -> N
             await stage.clock.sleep(5)
             assert [name_of(each) for each in pods_of(stage)] == [name_of(pod)]
         assert seen.fewest == 1
+
+
+async def test_of_two_pods_on_the_node_neither_is_removed_on_return() -> None:
+    """A ReplicaSet removes pods of crowded nodes first, unless another one costs less."""
+    objects = [web(2), a_budget_manifest("web", minAvailable=3)]
+    async with staged("n1", objects=objects, settings=the_settings(replaceFirst={"always": True})) as stage:
+        before = [name_of(each) for each in pods_of(stage)]
+        await stage.add_nodes("n2")
+        async with endpoints(stage) as seen, stage.settled():
+            await keep(stage, "n1")
+            await stage.clock.sleep(20)
+            assert len(pods_of(stage)) == 3
+            await WAYS_BACK[0](stage, "n1")
+            await stage.clock.sleep(5)
+        assert [name_of(each) for each in pods_of(stage)] == before
+        assert seen.fewest == 2
 
 
 async def test_a_replacement_that_is_not_ready_in_time_is_given_up_and_tried_again_later() -> None:
@@ -410,4 +427,26 @@ async def test_a_new_leader_returns_what_no_drain_needs() -> None:
         await WAYS_BACK[0](stage, node_of(pod))
         async with stage.controller():
             await stage.clock.sleep(5)
+        assert [(name_of(each), is_released(each)) for each in pods_of(stage)] == [(name_of(pod), False)]
+
+
+async def test_a_standby_returns_what_no_drain_needs_when_it_leads() -> None:
+    """All that happens to the pod and its node happens before: no event tells the next leader."""
+    objects, settings = with_budget({"minAvailable": 1}, ready=60.0), the_settings(leaderElection={"enabled": True})
+    async with staged("n1", "n2", objects=objects, settings=settings, kubelet=SILENT) as stage:
+        async with stage.settled():
+            pod = await the_pod(stage)
+        async with mortal(Laptop(stage, node_of(pod))):
+            await stage.until(lambda: any(map(is_released, pods_of(stage))))
+        withdrawn = {names.KEEP_DRAINED: None, names.CORDONED: None}
+        await stage.patch_node(node_of(pod), {"metadata": {"annotations": withdrawn}, "spec": {"unschedulable": None}})
+        renewed = format_time(stage.clock.now()).replace("Z", ".000000Z")
+        held = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": renewed, "acquireTime": renewed}
+        path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gracectl"
+        await stage.call("PATCH", path, {"spec": held}, "application/merge-patch+json")
+        async with stage.controller() as standby:
+            await standby.wait_live()
+            await stage.clock.sleep(10)
+            assert any(map(is_released, pods_of(stage)))
+            await stage.clock.sleep(20)
         assert [(name_of(each), is_released(each)) for each in pods_of(stage)] == [(name_of(pod), False)]
