@@ -189,6 +189,8 @@ class DrainingNodes:
             return True
         if len(known.view.volumes) != len(self._cluster.volumes):
             return True  # they only grow
+        if known.view.other is None and known.view.workloads != self._cluster.workloads:
+            return True
         at = known.plan.next_change
         if at is not None and at <= now:
             return True

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from gracectl.config import Settings
+from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, as_led, read_leadership, with_leadership
 from gracectl.inspect.owner_reports import Reports, read_owner_reports, with_reports
@@ -40,6 +41,8 @@ FRAME_SECONDS = 1.0
 """Between two frames if nothing changes: elapsed times do."""
 LEADERSHIP_SECONDS = 5.0
 """Between two reads of the Lease."""
+WORKLOAD_SECONDS = 2.0
+"""Between two reads of workloads with pods that are replaced first: replacements are not watched."""
 FRAME_SHARE = 0.25
 """Share of one processor that frames take, at most: one of hundreds of nodes takes a second."""
 COALESCING_SECONDS = 0.25
@@ -161,6 +164,7 @@ class StatusFollower:
             async with anyio.create_task_group() as group:
                 group.start_soon(self.watcher.run)
                 group.start_soon(self._poll_leadership)
+                group.start_soon(self._poll_workloads)
                 group.start_soon(self.forecaster.run)
                 await self._show_frames(show)
                 group.cancel_scope.cancel()
@@ -194,6 +198,13 @@ class StatusFollower:
             self.statuses.configure(self._settings)
             self.polls += 1
             await self._clock.sleep(LEADERSHIP_SECONDS)
+
+    async def _poll_workloads(self) -> None:
+        """Read the workloads of pods that may be replaced first on draining nodes, again and again."""
+        while True:
+            replace_first, plans = self._settings.policy.replace_first, tuple(self.statuses.draining.plans)
+            await read_workloads(self._connection.client, self.watcher.cluster, replace_first, plans)
+            await self._clock.sleep(WORKLOAD_SECONDS if plans else FRAME_SECONDS)
 
     async def _show_frames(self, show: Callable[[StatusFrame], bool]) -> None:
         """Until `show` returns True."""

@@ -281,7 +281,8 @@ def pod_reason(pod: PodStatus, at: float) -> str:
     else:
         text = blocked_by(entry) or entry.reason
         if entry.until is not None:
-            text += f", in {elapsed(max(entry.until - at, 0.0))}"
+            wait = elapsed(max(entry.until - at, 0.0))
+            text += f", for at most {wait}" if entry.outcome is Outcome.REPLACING else f", in {wait}"
     if entry.deleted_by is not None and entry.outcome in HELD:
         text += f"; deleted within {elapsed(max(entry.deleted_by - at, 0.0))}"
     return text

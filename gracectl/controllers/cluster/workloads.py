@@ -5,7 +5,7 @@ Read on demand, by name or within one namespace, and only where the feature is u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -70,13 +70,18 @@ async def read_facts(
         return WorkloadFacts(read_at=now, missing=str(missing))
 
 
-async def read_workloads(client: KubeClient, cluster: ClusterCache, settings: ReplaceFirst) -> None:
-    """Read the workloads of pods that may be replaced first into the cache, for the plans of a command.
+async def read_workloads(
+    client: KubeClient, cluster: ClusterCache, settings: ReplaceFirst, nodes: Collection[str] | None = None
+) -> None:
+    """Read the workloads of pods that may be replaced first into the cache, for the plans of a command, and forget
+    others.
 
-    Raises no ApiError: the facts say what is missing. `cluster` has all nodes.
+    Raises no ApiError: the facts say what is missing. `cluster` has all nodes. `nodes`: only pods of nodes of these
+    names; None: all pods.
     """
     due: dict[Key, Pod] = {}
-    for pod in cluster.pods.values():
+    pods = cluster.pods.values() if nodes is None else [pod for name in nodes for pod in cluster.pods_on(name)]
+    for pod in pods:
         if (may_be_replaced(pod, settings) or release_of(pod) is not None) and (key := facts_key(pod)) is not None:
             due.setdefault(key, pod)
     limit = anyio.CapacityLimiter(CONCURRENCY)
@@ -92,6 +97,8 @@ async def read_workloads(client: KubeClient, cluster: ClusterCache, settings: Re
     async with anyio.create_task_group() as group:
         for key, pod in islice(due.items(), MOST_WORKLOADS):
             group.start_soon(read, key, pod)
+    for key in cluster.workloads.keys() - due.keys():
+        del cluster.workloads[key]
 
 
 def all_nodes(cluster: ClusterCache) -> Iterable[Node]:

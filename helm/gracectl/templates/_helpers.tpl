@@ -185,6 +185,19 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* Rules that tell whether a replacement is possible, and how far it is. */}}
+{{- define "gracectl.replaceFirstReads" -}}
+{{- if include "gracectl.replaceFirst" . }}
+  - {apiGroups: [apps], resources: [replicasets, deployments], verbs: [get]}
+  {{- if .Capabilities.APIVersions.Has "argoproj.io/v1alpha1/Rollout" }}
+  - {apiGroups: [argoproj.io], resources: [rollouts], verbs: [get]}
+  {{- end }}
+  - {apiGroups: [""], resources: [namespaces, persistentvolumes], verbs: [get]}
+  - {apiGroups: [""], resources: [services, resourcequotas], verbs: [list]}
+  - {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [list]}
+{{- end }}
+{{- end }}
+
 {{- define "gracectl.nodeDisruptionBudgets" -}}
 {{- $served := .Capabilities.APIVersions.Has "termination.karpenter.sh/v1alpha2/NodeDisruptionBudget" -}}
 {{- if eq (toString .Values.rbac.nodeDisruptionBudgets) "auto" -}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -13,10 +14,12 @@ from kubesim_support.accounts import account_token, grant, rule
 from support.clients import a_client, being_deleted, named
 from support.disruption import ON_LOST_NODES, lost_at
 from support.inprocess import InProcessTransport
+from support.replacing import web
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 from support.stories import gracectl_keep, take_off
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, TerminatedNode, follow
+from gracectl.cli.status.messages import pod_reason
 from gracectl.inspect.status import NodePhase
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
@@ -193,3 +196,20 @@ async def test_a_node_that_becomes_due_while_it_is_watched_is_pending_with_what_
         pending = [node.pending for frame in late for node in frame.nodes]
         assert [each.hold for each in filter(None, pending)][1:] == ["Protected"] * (len(late) - 1)
         assert late[-1].nodes[0].since == pytest.approx(due)
+
+
+async def test_the_progress_of_a_replacement_is_shown() -> None:
+    async with staged("n1") as stage:
+        await stage.create(web(ready=20.0), a_budget_manifest("web", minAvailable=1))
+        await stage.clock.sleep(30)
+        await stage.add_nodes("n2")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            camera = Camera(lambda frame: bool(frame.terminated))
+            await stage.delete_node("n1")
+            await filmed(stage, camera, named("n1"), n1=uid(stage, "n1"))
+    pods = [(pod, frame.at) for frame in camera.scenes for node in frame.nodes for pod in node.pods or ()]
+    reasons = list(dict.fromkeys(pod_reason(pod, at).partition(", for ")[0] for pod, at in pods))
+    assert any(re.fullmatch(r"replace first: its replacement shop/web-\S+ starts on n2", each) for each in reasons)
+    unread = [at for pod, at in pods if "not been read" in pod_reason(pod, at)]
+    assert max(unread, default=0.0) - pods[0][1] <= 4.0
