@@ -191,7 +191,9 @@ def _released(
     if facts is not None and not facts.missing:
         if facts.is_gone and facts.above is None:
             return ReplacementDecision(ReplacementStep.RETURN, "replace first: its ReplicaSet is gone")
-        if _ready_without(facts) >= max(facts.replicas, 1):
+        if facts.replicas == 0:
+            return ReplacementDecision(ReplacementStep.RETURN, "replace first: its workload is scaled to 0")
+        if _ready_without(facts) >= facts.replicas:
             return None
     if pod.annotations.get(names.REPLACE_FIRST) == "false":
         return ReplacementDecision(ReplacementStep.RETURN, "replace first: its annotation ends it")

@@ -232,6 +232,19 @@ async def test_a_rollout_that_begins_meanwhile_replaces_it_too() -> None:
         assert seen.fewest == 1
 
 
+@pytest.mark.parametrize("replicas", [3, 0])
+async def test_an_autoscaler_may_scale_the_workload_meanwhile(replicas: int) -> None:
+    async with staged("n1", "n2", "n3", objects=with_budget({"maxUnavailable": 0}, ready=5.0)) as stage:
+        pod = await the_pod(stage)
+        async with endpoints(stage) as seen, draining(stage, node_of(pod)):
+            await until(stage, 2.0)
+            await edit_deployment(stage, {"replicas": replicas})
+            assert await stage.until_gone(node_of(pod)) < 115.0
+            await stage.clock.sleep(20)
+        assert [is_released(each) for each in pods_of(stage)] == [False] * replicas
+        assert seen.fewest == min(replicas, 1)
+
+
 async def test_a_rollout_in_progress_is_no_time_for_it() -> None:
     async with staged("n1", "n2", "n3", objects=with_budget({"minAvailable": 1}, ready=30.0)) as stage:
         pod = await the_pod(stage)

@@ -367,6 +367,10 @@ def test_a_pod_without_a_replica_set_goes_as_it_would_have_gone_with_it(known: W
     assert decided(released(), known).outcome is Outcome.RETURN
 
 
+def test_a_workload_without_replicas_takes_its_pod_back_and_removes_it() -> None:
+    assert decided(released(), with_deployment(replicas=0)).outcome is Outcome.RETURN
+
+
 def test_false_on_the_pod_ends_it() -> None:
     pod = released(more={names.REPLACE_FIRST: "false"})
     assert decided(pod, facts(pods=(pod,))).outcome is Outcome.RETURN
