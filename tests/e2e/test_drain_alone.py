@@ -142,9 +142,19 @@ async def test_one_node_after_the_other_and_one_that_would_never_drain_is_left_o
 async def test_terminate_drains_from_here_and_deletes_the_node_object(story: Story) -> None:
     (node,) = await story.nodes("a", managed=False)
     pod = await story.pod("web", on=node)
-    command = as_person(story, node, "--yes", command="terminate")
+    await story.budget("strict", "web", minAvailable=1)
+    before = story.sees("Node", node)["metadata"]
+    options = ("--force", "--deadline", "8s")
     with anyio.fail_after(PATIENCE):
-        done = await anyio.run_process(command, check=False)
+        tried = await anyio.run_process(as_person(story, node, *options, "--dry-run=server", command="terminate"))
+    answers = [line for line in tried.stdout.decode().splitlines() if "(server dry run)" in line]
+    assert [answer.partition(" (server")[0].partition("; ")[0] for answer in answers] == [
+        f"{node}: drain requested",
+        f"{story.namespace}/web: waits for its budget",
+    ]
+    assert story.sees("Node", node)["metadata"].get("annotations") == before.get("annotations")
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(as_person(story, node, "--yes", *options, command="terminate"), check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert "when drained, the Node objects are deleted; from here no instance is terminated\n" in done.stderr.decode()
     assert story.sight.asked(pod) is not None
