@@ -136,22 +136,19 @@ async def a_karpenter(story: Story) -> AsyncIterator[KarpenterProcess]:
 
 async def pooled(story: Story, *suffixes: str, grace: float | None = None) -> list[str]:
     """Nodes that Karpenter manages, Ready and held by it. `grace`: terminationGracePeriod of their claims (seconds)."""
-    names = [f"{story.run}-{suffix}" for suffix in suffixes]
+    names = await story.nodes(*suffixes, managed=False)
+    # Before their claims: Karpenter collects claims without an instance as garbage.
+    for name in names:
+        # The controller's selector matches it, and it is left alone all the same.
+        labels = {model.CLASS_LABEL: "default", f"{LABEL}-managed": "true"}
+        metadata = {"labels": labels, "finalizers": [model.FINALIZER]}
+        await story.patch("Node", name, {"metadata": metadata, "spec": {"providerID": provider_id(name)}})
     for name in names:
         manifest = claim_of(name, grace)
         manifest["metadata"]["labels"] = {LABEL: story.run, f"{LABEL}-managed": "true"}
         story.adopt_claim(name)
         await story.create({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **manifest})
         await story.patch("NodeClaim", name, {"status": launched(name, story.clock.now())}, status=True)
-    await story.nodes(*suffixes, managed=False)
-    for name in names:
-        # The controller's selector matches it, and it is left alone all the same.
-        labels = {model.CLASS_LABEL: "default", f"{LABEL}-managed": "true"}
-        node = {
-            "metadata": {"labels": labels, "finalizers": [model.FINALIZER]},
-            "spec": {"providerID": provider_id(name)},
-        }
-        await story.patch("Node", name, node)
     await story.sight.until(f"Karpenter holds {names}", lambda: all(story.is_held(name, "NodeClaim") for name in names))
     return names
 
