@@ -16,6 +16,7 @@ from kubesim.controllers.karpenter import karpenters
 from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from support.admission import CONFIGURATION, NODES, SECRET, Hosted, _is_ready, a_review, hosted, is_late, post
 from support.disruption import NODE_BUDGETS, a_node_budget_manifest
+from support.karpenter import DEFINITIONS, NODE_POOLS
 from support.servers import free_port
 
 from gracectl.admission import admission
@@ -92,6 +93,9 @@ async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_no
 async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node_is_not_denied_then() -> None:
     async with hosted() as place:
         port = free_port()
+        await place.call("POST", DEFINITIONS, NODE_POOLS)
+        definitions = place.server.store.table("customresourcedefinitions.apiextensions.k8s.io")
+        await place.until(lambda: "Established" in str(definitions.get("", "nodepools.karpenter.sh")))
         for name in ("k1", "k2"):
             await place.cluster.add_node(NodeSpec(name=name, labels={"pool": "a"}, claim=karpenters()))
         await place.until(lambda: all(_is_ready(place.node(name)) for name in ("k1", "k2")))
@@ -116,7 +120,8 @@ async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node
             assert (await place.ask("DELETE", f"{NODE_CLAIMS}/k1-claim")).status == 200
             assert "k1" in status()["disruptedNodes"]
             assert (await place.ask("DELETE", f"{NODE_CLAIMS}/k2-claim")).status == 429
-            await place.call("PATCH", f"{NODE_BUDGETS}/pool-a", {"spec": {"minAvailable": 2}})
+            await place.call("POST", NODE_BUDGETS, a_node_budget_manifest("later", minAvailable="100%"))
+            await place.until(lambda: "observedGeneration" in ((table.get("", "later") or {}).get("status") or {}))
             assert (await place.ask("DELETE", f"{NODES}/k1")).status == 200
             assert (await place.ask("DELETE", f"{NODES}/k2")).status == 429
 
