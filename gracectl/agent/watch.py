@@ -24,6 +24,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from gracectl.agent.bus import AccessDenied, Bus, CallFailed, ConnectionLost, NoReply
 from gracectl.agent.inhibit_delay import DropIn, raise_delay
 from gracectl.agent.logind import InhibitorLock, Logind, LogindSignal, ShutdownInProgress
+from gracectl.interruption.metadata import Service
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped
@@ -321,11 +322,12 @@ class Watcher(Protocol):
 
 class Machine(msgspec.Struct, frozen=True):
     """The machine of an agent. `node`: its name in the cluster; `watcher` makes the watcher for a listener; `own_uid`:
-    UID of the agent's own pod, "" outside of a pod."""
+    UID of the agent's own pod, "" outside of a pod; `metadata`: another metadata service than that of the settings."""
 
     node: str
     watcher: Callable[[ShutdownListener], Watcher]
     own_uid: str = ""
+    metadata: Service | None = None
 
 
 class InhibitorRequest(msgspec.Struct, frozen=True):

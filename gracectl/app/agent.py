@@ -9,21 +9,26 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import anyio
 import msgspec
 
 from gracectl.agent.agent import Agent, AgentDependencies, rights
+from gracectl.agent.interruptions import NodeNotices, source_of
 from gracectl.agent.shutdown import agent_samples
 from gracectl.agent.watch import Machine
 from gracectl.app.process import Process, Program
 from gracectl.app.settings_reload import SettingsReloader
 from gracectl.config import Settings
 from gracectl.config.changes import AGENT_SCOPE
+from gracectl.controllers.metrics import interruption_samples
+from gracectl.interruption.metadata import HttpService, open_session
+from gracectl.interruption.source import Polls
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
+from gracectl.kube.connection import closed_despite_cancellation
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.rbac import missing_permissions, own_username
@@ -32,6 +37,7 @@ from gracectl.kube.transport import Transport
 from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import run_components
+from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
@@ -86,12 +92,16 @@ class NodeAgent:
         )
         self._policy = current.shutdown
         self.agent = Agent(dependencies, self._policy, self._disabled)
+        self._settings = current.agent
+        self._metadata = machine.metadata
+        self._notices = NodeNotices(machine.node, self.agent.nodes, self._client, clock)
+        self._source: Polls | None = None
         program = Program(
             clients=(self._client, self._deleting),
             recorder=self._recorder,
             reflectors=lambda: self.agent.reflectors,
             caches=lambda: (self.agent.nodes, self.agent.pods),
-            sources=(lambda: agent_samples(self.agent.statistics()),),
+            sources=(lambda: agent_samples(self.agent.statistics()), self._interruption_samples),
             readiness=self.agent.readiness,
         )
         self.process = Process(current, clock, program, spans=spans)
@@ -104,6 +114,8 @@ class NodeAgent:
             components = await self.process.open()
             components |= {"events": self._recorder.run, **self.agent.components}
             components["rights"] = self._check_permissions
+            if self._settings.interruption_source != "none":
+                components["interruptions"] = self._hear_interruptions
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
                 await run_components(components, self._stop, status=self.process.components)
@@ -120,6 +132,18 @@ class NodeAgent:
     def _disabled(self, reason: str) -> None:
         logger.info("graceful shutdown disabled: %s; exiting", reason)
         self._stop.set()
+
+    async def _hear_interruptions(self) -> None:
+        """Component: record what the metadata service says about the end of the machine."""
+        async with closed_despite_cancellation(open_session()) as session:
+            service = self._metadata or HttpService(session, self._settings.metadata_url)
+            kind, approves = self._settings.interruption_source, self._settings.approve_events
+            self._source = source_of(kind, service, approves=approves)
+            await self._notices.run(self._source)
+
+    def _interruption_samples(self) -> Iterator[Sample]:
+        sources = () if self._source is None else (self._source,)
+        return interruption_samples(sources, self._notices.counts)
 
     async def _check_permissions(self) -> None:
         """Component: log missing permissions as soon as the server can be reached; the agent still runs."""

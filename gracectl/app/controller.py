@@ -33,7 +33,7 @@ from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.drains import Dependencies
-from gracectl.controllers.interruption.recorder import Counts, Recorder
+from gracectl.controllers.interruption.recorder import Recorder
 from gracectl.controllers.karpenter import KarpenterPresence
 from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
@@ -41,6 +41,7 @@ from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, ri
 from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
+from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import ReadsNodes, Serves, Source
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics

@@ -16,7 +16,6 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
-from gracectl.controllers.interruption.recorder import Counts
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
@@ -30,6 +29,7 @@ from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.eviction.settings import EvictionSettings
+from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import Source
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder

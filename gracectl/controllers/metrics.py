@@ -10,7 +10,6 @@ from typing import Final, get_args
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
-from gracectl.controllers.interruption.recorder import Counts
 from gracectl.controllers.termination import assist, maintenance, nodeclaim, steps
 from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.controllers.termination.state import Progress
@@ -25,6 +24,7 @@ from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.eviction.pod_outcomes import PodOutcome
+from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import Outcome, Source
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.interruption import Kind

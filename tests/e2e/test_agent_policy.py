@@ -26,6 +26,7 @@ NOTE: JsonObject = {"metadata": {"annotations": {"gracectl.io/shutdown-cordoned"
 NOT_THEIRS: tuple[JsonObject, ...] = (
     {"metadata": {"labels": {"node-restriction.kubernetes.io/tier": "secret"}}},
     {"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "2020-01-01T00:00:00Z"}}},
+    {"metadata": {"annotations": {"gracectl.io/interruption": "spot unknown ec2"}}},
     {"metadata": {"finalizers": ["example.com/mine"]}},
     {"spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}},
 )

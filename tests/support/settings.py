@@ -144,6 +144,9 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "agent.busAddress": ("unix:path=/x", "unix:path=/x", NOTHING),
     "agent.logindDropInDirectory": ("/x", "/x", NOTHING),
     "agent.impersonateNode": ("true", True, NOTHING),
+    "agent.interruptionSource": ("gce", "gce", NOTHING),
+    "agent.metadataUrl": ("http://x:80", "http://x:80", NOTHING),
+    "agent.approveEvents": ("true", True, "agent: {interruptionSource: azure}"),
     "featureGates.PodPriorityBasedGracefulNodeShutdown": ("false", False, NOTHING),
 }
 """By path: another value than the default, as YAML and as it is read; and a file that it fits to, in which the field is

@@ -24,6 +24,7 @@ from gracectl.config import Settings
 from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
+from gracectl.interruption.metadata import Service
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
@@ -246,10 +247,11 @@ async def an_agent(
     reread: Callable[[], Settings] | None = None,
     spans: SpanSink | None = None,
     seed: int = 0,
+    metadata: Service | None = None,
 ) -> AsyncIterator[Played]:
     """An agent of `node`; on leaving it is stopped, as by SIGTERM."""
     logind = PlayedLogind(stage.clock)
-    machine = LogindMachine(node, logind.for_, own_uid)
+    machine = LogindMachine(node, logind.for_, own_uid, metadata)
     line = stage.transport.line()
     first = settings or the_settings(**BY_KEP)
     program = NodeAgent(reread or (lambda: first), line, stage.clock, machine, rng=random.Random(seed), spans=spans)

@@ -15,9 +15,10 @@ from typing import Final
 import anyio
 
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.interruption.recorder import Counts, Recorder
+from gracectl.controllers.interruption.recorder import Recorder
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.report import remove_conditions, set_condition
+from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import Outcome, Polls, ReadsNodes, Source
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError

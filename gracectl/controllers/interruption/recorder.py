@@ -1,33 +1,23 @@
 """Recorder: writes notices to their nodes, and counts them.
 
-Invariants: a notice is recorded when the node's annotation shows it; annotations are written under the node's version,
-so that any replica may record, and the order of notices makes no difference; an annotation is never made later or less
-certain.
+Invariant: a notice is recorded when the node's annotation shows it (see `interruption.recording`).
 """
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-
 import anyio
 
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.interruption.recording import Counts, annotated, record
 from gracectl.interruption.source import NodeRef, Notice, Outcome, Receipt
 from gracectl.kube.client import KubeClient
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES
-from gracectl.model import names
 from gracectl.model.node import Node
-from gracectl.policy.interruption import Interruption, Kind, encode, interruption, interruption_of, is_drained, merged
+from gracectl.policy.interruption import Interruption, Kind, interruption, interruption_of, is_drained
 from gracectl.policy.owners import ManagedNodes
 from gracectl.runtime.clock import Clock
-
-logger = logging.getLogger(__name__)
-
-Counts = Counter[tuple[str, str, str]]
-"""Number of notices by source, kind ("" if unknown) and outcome."""
 
 ISSUED_BEFORE_SECONDS = 60.0
 """A notice that names a node is about an earlier machine if it was issued this long before the node was created: clocks
@@ -66,26 +56,13 @@ class Recorder:
 
     async def record(self, node: Node, heard: Interruption) -> Outcome:
         """Write what was heard about this node, unless its annotation shows it. Raises ApiError."""
-        is_new = False
-
-        def missing(thing: Node) -> MergePatch | None:
-            nonlocal is_new
-            known = interruption_of(thing)
-            wanted = merged(known, heard)
-            is_new = wanted != known
-            return _annotated(encode(wanted)) if is_new else None
-
-        if await patch_with_retry(self._client, NODES, node, missing) is None:
-            return Outcome.GONE
-        if is_new:
-            logger.info("node: %s", heard, extra={"node": node.name})
-        return Outcome.RECORDED if is_new else Outcome.REPEATED
+        return await record(self._client, node, heard)
 
     async def withdraw(self, node: Node, shown: Interruption) -> None:
         """Remove the annotation, if it still says this. Raises ApiError."""
 
         def withdrawn(thing: Node) -> MergePatch | None:
-            return _annotated(None) if interruption_of(thing) == shown and thing.deletion_timestamp is None else None
+            return annotated(None) if interruption_of(thing) == shown and thing.deletion_timestamp is None else None
 
         await patch_with_retry(self._client, NODES, node, withdrawn)
 
@@ -152,10 +129,6 @@ class SourceHandler:
     def count(self, outcome: Outcome, kind: Kind | None = None) -> None:
         """See Handler."""
         self._recorder.count(self._source, kind, outcome)
-
-
-def _annotated(value: str | None) -> MergePatch:
-    return MergePatch({"metadata": {"annotations": {names.INTERRUPTION: value}}})
 
 
 def _instance_of(node: Node | None) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 from kubesim.server.api import JsonObject
-from support.chart import AGENT, CERT_MANAGER, CHART, SETS, Release, defaults, needs_helm, refusal
+from support.chart import AGENT, CERT_MANAGER, CHART, SETS, Release, Request, defaults, denial, needs_helm, refusal
 from support.settings import EXAMPLES
 from support.shutdowns import BY_KEP
 
@@ -212,6 +212,26 @@ def test_agents_that_impersonate_their_node_may_read_nothing_by_themselves() -> 
         ("nodes", "impersonate:associated-node"),
     }
     assert not {verb for _, _, verb in granted} & {"get", "list", "watch"}
+
+
+def test_agents_that_hear_of_interruptions_may_note_them_on_their_own_node_and_take_none_off() -> None:
+    release = Release(values={"agent": {**AGENT, "hostNetwork": True}, "settings": {"agent": {"interruptionSource": "ec2"}}})
+    policies = release.of_kind("ValidatingAdmissionPolicy")
+    user = "system:serviceaccount:gracectl:gracectl-agent"
+    bare: JsonObject = {"metadata": {"name": "a", "annotations": {"note": "x"}}}
+    noted: JsonObject = merged(bare, {"metadata": {"annotations": {names.INTERRUPTION: "spot unknown ec2"}}})
+
+    def answer(old: JsonObject, new: JsonObject, node: str = "a") -> str:
+        request = Request(user=user, node=node, operation="UPDATE", resource="nodes", name="a", old=old, new=new)
+        return denial(policies, request)
+
+    assert answer(bare, noted) == ""
+    assert answer(noted, bare) == "an agent may take no notice of an interruption off a node"
+    assert answer(bare, noted, node="b") == "the agent of node b may change that node only, not node a"
+    other = merged(noted, {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2020-01-01T00:00:00Z"}}})
+    assert answer(bare, other).startswith("an agent may change nothing of a node's annotations but")
+    spec = release.one("DaemonSet")["spec"]["template"]["spec"]
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,7 @@ STATUS = "an agent may change nothing of a node's status but the condition Shutt
     ({"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}, LABELS),
     ({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2020-01-01T00:00:00Z"}}}, NOTES),
     ({"metadata": {"annotations": {"note": None}}}, NOTES),
+    ({"metadata": {"annotations": {names.INTERRUPTION: "spot unknown ec2"}}}, NOTES),
     ({"metadata": {"finalizers": None}}, OWNERS), ({"metadata": {"finalizers": []}}, OWNERS),
     ({"metadata": {"ownerReferences": [{"kind": "NodeClaim", "name": "a", "uid": "1"}]}}, OWNERS),
     ({"spec": {"podCIDR": "10.0.1.0/24"}}, SPEC),
