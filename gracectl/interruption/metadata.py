@@ -180,8 +180,8 @@ class Ec2Source(MetadataSource):
         """See Polls."""
 
         async def ask() -> None:
-            await self._ask("spot/instance-action", _spot_of, handler)
-            await self._ask("events/recommendations/rebalance", _rebalance_of, handler)
+            await self._ask("spot/instance-action", spot_of, handler)
+            await self._ask("events/recommendations/rebalance", rebalance_of, handler)
 
         await self._repeat("notices", ask, EC2_SECONDS, handler)
 
@@ -210,12 +210,14 @@ class Ec2Source(MetadataSource):
         self._token, self._token_ends = token, now + EC2_TOKEN_SECONDS - EC2_RENEW_SECONDS
 
 
-def _spot_of(body: bytes) -> Notice:
+def spot_of(body: bytes) -> Notice:
+    """Notice of `spot/instance-action`. Raises msgspec.DecodeError or ValueError."""
     found = _ACTION.decode(body)
     return Notice(kind=Kind.SPOT, at=parse_time(found.time), text=found.action)
 
 
-def _rebalance_of(body: bytes) -> Notice:
+def rebalance_of(body: bytes) -> Notice:
+    """Notice of `events/recommendations/rebalance`. Raises msgspec.DecodeError or ValueError."""
     return Notice(kind=Kind.REBALANCE, issued=parse_time(_REBALANCE.decode(body).notice_time))
 
 
@@ -288,6 +290,11 @@ class _Events(msgspec.Struct, frozen=True, rename="pascal"):
 _EVENTS = Decoder(_Events)
 
 
+def events_of(body: bytes) -> tuple[_Event, ...]:
+    """Scheduled events. Raises msgspec.DecodeError."""
+    return _EVENTS.decode(body).events
+
+
 class AzureSource(MetadataSource):
     """A machine that is evicted, deleted or redeployed. `approves`: let an event begin early, once its node is
     drained."""
@@ -315,7 +322,7 @@ class AzureSource(MetadataSource):
                 events = await self._events()
                 for event in events:
                     if event.event_id not in self._received:
-                        receipt = await handler.receive(_notice_of(event, handler.now()))
+                        receipt = await handler.receive(azure_notice_of(event, handler.now()))
                         self._received.add(event.event_id)
                         if self._approves and receipt.nodes:
                             group.start_soon(wait, event.event_id, receipt)
@@ -332,7 +339,7 @@ class AzureSource(MetadataSource):
             self._machine = _expect_ok(name).body.decode("ascii", "replace").strip()
         found = _expect_ok(await self._service.ask(AZURE_EVENTS, AZURE_HEADERS, seconds=self._seconds))
         self._seconds = ANSWER_SECONDS
-        events = _EVENTS.decode(found.body).events
+        events = events_of(found.body)
         return tuple(each for each in events if self._machine in each.resources and each.event_type in AZURE_KINDS)
 
     async def _approve(self, event: _Event) -> None:
@@ -348,7 +355,10 @@ class AzureSource(MetadataSource):
         logger.info("source azure: event %s: approved: the node is drained", harmless(event.event_id))
 
 
-def _notice_of(event: _Event, now: float) -> Notice:
-    """Notice of an event; one that has started has no time."""
-    at = parsedate_to_datetime(event.not_before).timestamp() if event.not_before else now
+def azure_notice_of(event: _Event, now: float) -> Notice:
+    """Notice of an event; one that has started has no time. Raises ValueError."""
+    try:
+        at = parsedate_to_datetime(event.not_before).timestamp() if event.not_before else now
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f'NotBefore: "{harmless(event.not_before or "")}" is no time') from error
     return Notice(kind=AZURE_KINDS[event.event_type], at=at, text=event.event_type)

@@ -56,6 +56,7 @@ from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
 from gracectl.inspect.owner_reports import decode_owner_event
 from gracectl.interruption.aws_events import read_event
+from gracectl.interruption.metadata import AZURE_KINDS, azure_notice_of, events_of, rebalance_of, spot_of
 from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError
 from gracectl.kube.auth.kubeconfig import read_context
 from gracectl.kube.auth.user import read_plugin_answer
@@ -377,6 +378,30 @@ def _refuses(
     return run
 
 
+METADATA: tuple[dict[str, Any], ...] = (
+    {"action": "terminate", "time": "2026-01-01T00:02:00Z"},
+    {"noticeTime": "2026-01-01T00:00:00Z"},
+    {"Events": [{"EventId": "1", "EventType": "Preempt", "Resources": ["a"], "EventStatus": "Scheduled",
+                 "NotBefore": "Thu, 01 Jan 2026 00:02:00 GMT"}]},
+)  # fmt: skip
+
+
+def _metadata(text: str) -> None:
+    """Each answer of a metadata service that the agent reads."""
+    body = text.encode("utf-8", "replace")
+    for read in (spot_of, rebalance_of, _events):
+        try:
+            read(body)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
+
+
+def _events(body: bytes) -> None:
+    for event in events_of(body):
+        if event.event_type in AZURE_KINDS:
+            azure_notice_of(event, 0.0)
+
+
 def _text(body: bytes) -> str:
     return body.decode("utf-8", "replace")
 
@@ -538,6 +563,7 @@ TARGETS: Final = (
         _refuses(lambda text: read_event(text, "us-west-2", frozenset({"terminated"}))),
         is_text=True,
     ),
+    Target("metadata-services", json_bytes(*METADATA).map(_text), _refuses(_metadata), is_text=True),
     Target("interruptions", texts("spot 2026-01-01T00:02:00Z aws soon"), _refuses(_interruption), is_text=True),
     Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace, is_text=True),
     *OUTSIDE,

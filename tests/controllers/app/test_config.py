@@ -78,8 +78,14 @@ DEFAULTS: dict[str, Any] = {
         "secret": "gracectl-webhook-tls",
         "name": "gracectl",
     },
-    "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d", "impersonateNode": False,
-              "interruptionSource": "none", "metadataUrl": "http://169.254.169.254", "approveEvents": False},
+    "agent": {
+        "busAddress": "",
+        "logindDropInDirectory": "/etc/systemd/logind.conf.d",
+        "impersonateNode": False,
+        "interruptionSource": "none",
+        "metadataUrl": "http://169.254.169.254",
+        "approveEvents": False,
+    },
     "featureGates": {"PodPriorityBasedGracefulNodeShutdown": True},
 }
 

@@ -61,9 +61,10 @@ async def test_a_notice_is_on_the_agents_own_node_and_can_be_removed() -> None:
 
 async def test_a_notice_survives_an_api_server_that_refuses_it_for_a_while() -> None:
     async with staged("n1") as stage:
+        stage.transport.before.add(Rule(fault=Refuse(500), method="PATCH", path="/nodes/n1", count=10))
         async with an_agent(stage, HEARING, metadata=Played(SPOT)) as played:
-            stage.transport.before.add(Rule(fault=Refuse(500), method="PATCH", path="/nodes/n1", count=10))
             await played.live()
+            assert shown(stage) is None
             await stage.clock.sleep(60)
             assert shown(stage) == "spot 2027-01-01T00:02:00Z ec2 terminate"
 

@@ -215,7 +215,8 @@ def test_agents_that_impersonate_their_node_may_read_nothing_by_themselves() -> 
 
 
 def test_agents_that_hear_of_interruptions_may_note_them_on_their_own_node_and_take_none_off() -> None:
-    release = Release(values={"agent": {**AGENT, "hostNetwork": True}, "settings": {"agent": {"interruptionSource": "ec2"}}})
+    settings = {"agent": {"interruptionSource": "ec2"}}
+    release = Release(values={"agent": {**AGENT, "hostNetwork": True}, "settings": settings})
     policies = release.of_kind("ValidatingAdmissionPolicy")
     user = "system:serviceaccount:gracectl:gracectl-agent"
     bare: JsonObject = {"metadata": {"name": "a", "annotations": {"note": "x"}}}
