@@ -13,7 +13,7 @@ from kubesim_support.patience import PATIENCE
 from support.handlers import StandInHandler, T
 
 from gracectl.interruption import metadata
-from gracectl.interruption.metadata import AzureSource, Ec2Source, GceSource, HttpService, MetadataSource, open_session
+from gracectl.interruption.metadata import AzureSource, Ec2Source, GceSource, HttpService, open_session
 from gracectl.interruption.source import Notice
 from gracectl.policy.interruption import Kind
 
@@ -25,6 +25,9 @@ ACTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 EVENT = {"EventId": "E1", "EventType": "Preempt", "ResourceType": "VirtualMachine", "Resources": ["pool_1"],
          "EventStatus": "Scheduled", "NotBefore": GMT, "EventSource": "Platform"}  # fmt: skip
+
+
+AnySource = Ec2Source | GceSource | AzureSource
 
 
 class Requests:
@@ -119,8 +122,8 @@ class Azure(Requests):
 
 @asynccontextmanager
 async def hearing(
-    service: Requests, source_of: Callable[[HttpService], MetadataSource]
-) -> AsyncIterator[tuple[StandInHandler, MetadataSource]]:
+    service: Requests, source_of: Callable[[HttpService], AnySource]
+) -> AsyncIterator[tuple[StandInHandler, AnySource]]:
     """A source that polls this service at a port of its own."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", service.answer)
