@@ -119,7 +119,9 @@ class NodeForecast(msgspec.Struct, frozen=True):
         """The pods that block it until a person changes something."""
         if not isinstance(self.drained, Never):
             return ()
-        return tuple(pod for pod in self.pods if isinstance(pod.gone, Never))
+        left = [pod for pod in self.pods if isinstance(pod.gone, Never)]
+        # An evicted pod may only wait for its kubelet.
+        return tuple([pod for pod in left if isinstance(pod.leaves, Never)] or left)
 
 
 class Forecast(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast, forecast
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
@@ -307,3 +308,13 @@ def test_a_node_budget_that_would_refuse_a_deletion_is_reported_of_nodes_not_yet
         "now (1 of 1 available, 1 required by minAvailable 100%)"
     )
     assert warning.remedy == helps
+
+
+@pytest.mark.parametrize("fields", [{}, {"deletion_timestamp": NOW + 10}])
+def test_a_pod_that_waits_for_its_kubelet_is_not_named_as_one_that_stays(fields: dict[str, Any]) -> None:
+    silent = a_good_node(conditions=(Condition(names.READY, "Unknown", "NodeStatusUnknown", ""),))
+    pods = cluster(silent)
+    pods.pods.replace([a_pod("plain", **fields), a_pod("held", annotations={names.DO_NOT_DISRUPT: "true"})])
+    (node,) = forecast_drains(pods, TerminationSettings(), ("n1",), NOW, Assumptions(), for_maintenance=True).nodes
+    never = [each.message for each in node.warnings if each.kind is WarningKind.NEVER_DRAINS]
+    assert never == ["this node never drains: shop/held stays indefinitely (protected by do-not-disrupt)"]
