@@ -41,6 +41,7 @@ def test_the_annotations_read_are_those_of_the_catalogue() -> None:
         return {field.encode_name for field in msgspec.structs.fields(struct)}
 
     of_pods = {names.DO_NOT_DISRUPT, names.DO_NOT_EVICT, names.MIRROR_POD, *names.OWNER_KEYS}
+    of_pods.add(names.AUTOSCALER_DAEMON_POD)
     of_pods |= {names.REPLACE_FIRST, names.RELEASED_FROM, names.REPLACEMENT_FAILED}
     assert written(wire.PodAnnotations) == of_pods
     assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS
