@@ -21,6 +21,7 @@ from support.servers import free_port
 
 from gracectl.admission import admission
 from gracectl.app.controller import Controller
+from gracectl.controllers import karpenter
 from gracectl.model import names
 from gracectl.telemetry.metrics import ADMISSION_REGISTERED
 
@@ -90,17 +91,19 @@ async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_no
             assert (await place.ask("DELETE", f"{NODES}/n2")).status == 429
 
 
-async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node_is_not_denied_then() -> None:
+async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node_is_not_denied_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(karpenter, "POLL_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()
         await place.call("POST", DEFINITIONS, NODE_POOLS)
-        definitions = place.server.store.table("customresourcedefinitions.apiextensions.k8s.io")
-        await place.until(lambda: "Established" in str(definitions.get("", "nodepools.karpenter.sh")))
         for name in ("k1", "k2"):
             await place.cluster.add_node(NodeSpec(name=name, labels={"pool": "a"}, claim=karpenters()))
         await place.until(lambda: all(_is_ready(place.node(name)) for name in ("k1", "k2")))
-        async with place.controller(port=port):
+        async with place.controller(port=port) as (controller, *_):
             await registered(place, port)
+            await place.until(lambda: "karpenter" in [check.name for check in controller.process.readiness()])
             await place.create_budget(minAvailable="100%")
             response = await place.ask("DELETE", f"{NODE_CLAIMS}/k1-claim")
             assert response.status == 429
