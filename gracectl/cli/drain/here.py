@@ -35,8 +35,8 @@ from gracectl.runtime.supervise import ungrouped
 DELETE_NODES = Permission("delete", "nodes")
 """Permission that `terminate` needs, too."""
 
-PATCH_NODES = Permission("patch", "nodes")
-"""Permission that `terminate --deadline` needs, too."""
+CHANGE_NODES = tuple(Permission(verb, "nodes") for verb in ("get", "patch"))
+"""Permissions that `terminate --deadline` needs, too, where a controller leads."""
 
 RESUMED = "draining from here; interrupt and run again to resume"
 

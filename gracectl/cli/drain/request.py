@@ -14,8 +14,8 @@ from gracectl.app.drainer import OWN_MANNER, Manner, Setup, rights_for
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
 from gracectl.cli.drain.here import (
+    CHANGE_NODES,
     DELETE_NODES,
-    PATCH_NODES,
     LocalDrain,
     MissingRights,
     check_rights,
@@ -136,7 +136,7 @@ async def read_nodes(
         if options.manner.flags:
             raise refused_by_controller(options.manner.flags)
         if not options.for_maintenance and options.deadline is not None and not options.dry_run:
-            await check_rights(connection.client, (DELETE_NODES, PATCH_NODES))
+            await check_rights(connection.client, (DELETE_NODES, *CHANGE_NODES))
         if effective.is_refused:
             print_error(SETTINGS_REFUSED)
         try:

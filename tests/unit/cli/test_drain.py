@@ -262,9 +262,13 @@ def test_a_deadline_ends_a_drain_that_would_never_end(place: Fleet) -> None:
     assert not place.pod_is_there("pinned-2")
     place.held("by-one")
     place.pod("pinned-3", "by-one", annotations={names.DO_NOT_DISRUPT: "true"})
+    rules = [rule for role in ("reader", "terminator", "drainer") for rule in roles()[f"gracectl-{role}"]]
+    lacking, permitted = place.user("no-patch", *without(rules, "patch", "nodes")), place.user("all-three", *rules)
+    result = place.run("terminate", "by-one", "--deadline=1h", "--yes", as_=lacking)
+    assert (result.exit_code, result.stderr.endswith("(docs/drain.md):\n  - patch nodes\n")) == (3, True)
     for duration in ("1h", "2h"):
-        result = place.run("terminate", "by-one", "--deadline", duration, "--yes", "--no-wait")
-        assert (result.exit_code, errors(result.stderr)) == (0, "")
+        result = place.run("terminate", "by-one", "--deadline", duration, "--yes", "--no-wait", as_=permitted)
+        assert result.exit_code == 0, result.stderr
     (again,) = (line for line in result.stdout.splitlines() if line.startswith("by-one: "))
     assert again.endswith(f"; deadline {place.annotations('by-one')[names.TERMINATION_TIMESTAMP]}")
     assert names.DRAIN_DEADLINE not in place.annotations("by-one")
