@@ -32,6 +32,7 @@ from gracectl.policy.remedies import (
     NO_DRAIN_DEADLINE,
     NO_SCALE,
     NODE_HOLD,
+    OTHER_OWNER,
     POOL_HOLD,
     PROTECTED_JOB,
     REMEDIES,
@@ -473,6 +474,13 @@ def _a_node_of_karpenter(place: Fleet) -> None:
     assert report["owner"]["name"] == "Karpenter"
     assert "Karpenter" in pasted(place, remedy(WarningKind.OWNER_WAITS))
     assert "pooled" in pasted(place, remedy(WarningKind.OWNER_REPORTS, kind="nodeclaim", name="pooled"))
+
+
+@state(OTHER_OWNER)
+def _a_node_of_karpenter_that_is_kept(place: Fleet) -> None:
+    node = place.held("idle", **{names.NODE_POOL: "default"})
+    pasted(place, remedy(OTHER_OWNER, node=node))
+    assert place.ask("GET", f"/api/v1/nodes/{node}")["spec"]["unschedulable"]
 
 
 @state(POOL_HOLD)
