@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from support.collector import as_span, collecting
-from support.stage import staged
-from support.traces import Collector, assert_one_trace
+from support.replacing import the_pod, web
+from support.stage import a_budget_manifest, staged
+from support.traces import Collector, assert_one_trace, terminated
 
 from examples.held import NODE, play, what_held
 from gracectl.config import Settings
@@ -65,3 +66,12 @@ async def test_totals_are_on_drain_and_root_as_their_last_process_saw_them(told:
         ],
         "terminate node": [f"{gap.end - gap.start:.1f} s: no leader", "40.8 s: instance fails: ProviderUnavailable"],
     }
+
+
+async def test_a_replacement_has_a_span_of_its_own() -> None:
+    async with staged("n1", objects=[web(ready=7.0), a_budget_manifest("web", minAvailable=1)]) as stage:
+        await stage.add_nodes("n2")
+        name = (await the_pod(stage))["metadata"]["name"]
+        found = await terminated(stage, "n1")
+        assert_one_trace(found)
+        assert [(cause, end - start) for cause, start, end in found.holds(name)] == [("replacing", 7)]
