@@ -108,8 +108,11 @@ async def _release(context: StepContext, entry: PodPlan) -> float:
     if facts.read_at <= context.releases.get(key, -math.inf):
         context.cluster.workloads.pop(key, None)
         return CONFLICT_SECONDS
+    if len(context.releases) > MOST_WORKLOADS:
+        context.releases.clear()
     context.releases[key] = math.inf
     context.cluster.workloads.pop(key, None)
+    pod = next((each for each in facts.pods if each.uid == pod.uid), pod)  # newer than the watch has shown
     try:
         patch, version = MergePatch(release_patch(release)), pod.resource_version
         await context.client.patch(PODS, pod.key, patch, uid=pod.uid, resource_version=version)
