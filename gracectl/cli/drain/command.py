@@ -41,7 +41,8 @@ def request_options(command: Command) -> Command:
             "--deadline",
             callback=duration(None),
             metavar="DURATION",
-            help="Delete pods that are still there, with their grace before this time after the request.",
+            help="Budgets and protection end this time after the request: remaining pods are deleted, with their "
+            "grace before it.",
         ),
         click.option(
             "--dry-run",
@@ -85,9 +86,9 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     stuck if it still exists a minute after its grace although the kubelet is alive. It may still run. docs/drain.md
     says how it differs from kubectl drain, and which rights it needs.
 
-    Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
-    node does not exist, if one would not be drained, if the server refused for one of them, or if one was uncordoned or
-    deleted meanwhile. 4: the timeout has expired, or only stuck pods remain and --ignore-stuck is not set. 130:
+    Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 2 also with
+    --deadline, without a terminal and --yes. 3 also if a node does not exist, if one would not be drained, if the
+    server refused for one of them, or if one was uncordoned or deleted meanwhile. 4: the timeout has expired, or only stuck pods remain and --ignore-stuck is not set. 130:
     interrupted.
     """
     _run(target, nodes, DrainOptions(for_maintenance=True, **from_flags(options)))
