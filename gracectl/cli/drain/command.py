@@ -88,8 +88,8 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 
     Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 2 also with
     --deadline, without a terminal and --yes. 3 also if a node does not exist, if one would not be drained, if the
-    server refused for one of them, or if one was uncordoned or deleted meanwhile. 4: the timeout has expired, or only stuck pods remain and --ignore-stuck is not set. 130:
-    interrupted.
+    server refused for one of them, or if one was uncordoned or deleted meanwhile. 4: the timeout has expired, or only
+    stuck pods remain and --ignore-stuck is not set. 130: interrupted.
     """
     _run(target, nodes, DrainOptions(for_maintenance=True, **from_flags(options)))
 
