@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio
+import looptime
 import msgspec
 from rich.console import Console
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
-from support.virtual import VirtualLoop
 
 from examples.pages import put_in
 from examples.three_replicas import GRACE, NODES, build, settle
@@ -58,7 +58,7 @@ def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], repla
                 await settle(stage, controller)
                 return await _predicted(stage, NodeChoice(tuple(asked)), replacement_seconds)
 
-    told: DrainForecast = anyio.run(read_input, backend_options={"loop_factory": VirtualLoop})
+    told: DrainForecast = anyio.run(read_input, backend_options={"loop_factory": looptime.new_event_loop})
     return told
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import looptime
 from playwright.sync_api import Browser, Page, sync_playwright
 from support.boards import (
     FixedClock,
@@ -33,7 +34,6 @@ from support.boards import (
     terminated,
 )
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
-from support.virtual import VirtualLoop
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.ui.board import Board
@@ -82,7 +82,7 @@ async def build(stage: Stage) -> None:
 
 def record() -> tuple[Mapping[str, Any], float]:
     """The board as `gracectl ui` would have it, and its instant."""
-    options = {"loop_factory": VirtualLoop}
+    options = {"loop_factory": looptime.new_event_loop}
     found: tuple[Mapping[str, Any], float] = anyio.run(_recorded, backend_options=options)
     return found
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import anyio
+import looptime
 import msgspec
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged
 from support.traces import Collector
-from support.virtual import VirtualLoop
 
 from examples import svg
 from examples.svg import Font, box, label, legend, line, opening
@@ -67,7 +67,7 @@ async def play(stage: Stage) -> Collector:
 
 def record() -> list[Span]:
     """The spans, with seconds since the deletion."""
-    spans: list[Span] = anyio.run(_recorded, backend_options={"loop_factory": VirtualLoop})
+    spans: list[Span] = anyio.run(_recorded, backend_options={"loop_factory": looptime.new_event_loop})
     return spans
 
 

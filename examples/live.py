@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+import looptime
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
-from support.virtual import VirtualLoop
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import status_table
@@ -63,7 +63,7 @@ async def build(stage: Stage) -> None:
 
 def record() -> StatusFrame:
     """The frame that the command would show."""
-    frame: StatusFrame = anyio.run(_recorded, backend_options={"loop_factory": VirtualLoop})
+    frame: StatusFrame = anyio.run(_recorded, backend_options={"loop_factory": looptime.new_event_loop})
     return frame
 
 

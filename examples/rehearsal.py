@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+import looptime
 from kubesim.controllers.paths import PRIORITY_CLASSES
 from kubesim.server.api import JsonObject
 from rich.console import Console
 from support.shutdowns import BY_KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
-from support.virtual import VirtualLoop
 
 from examples.pages import put_in
 from gracectl.cli.agent.rehearsal import RehearsalResult, run_rehearsal
@@ -71,7 +71,7 @@ def rehearse() -> RehearsalResult:
             await build(stage)
             return await read_input(stage)
 
-    result: RehearsalResult = anyio.run(run, backend_options={"loop_factory": VirtualLoop})
+    result: RehearsalResult = anyio.run(run, backend_options={"loop_factory": looptime.new_event_loop})
     return result
 
 

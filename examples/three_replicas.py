@@ -20,10 +20,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import anyio
+import looptime
 import msgspec
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import Stage, a_budget_manifest, a_workload, staged
-from support.virtual import VirtualLoop
 
 from examples.history import Historian, History
 from examples.pages import put_in
@@ -86,7 +86,7 @@ def perform(play: Play) -> Played:
     with ExitStack() as stack:
         if not play.is_preemptive:
             stack.enter_context(deletes_at_the_deadline_only())
-        played: Played = anyio.run(_perform, play, backend_options={"loop_factory": VirtualLoop})
+        played: Played = anyio.run(_perform, play, backend_options={"loop_factory": looptime.new_event_loop})
     return played
 
 
