@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Mapping
+from fractions import Fraction
 from sys import getsizeof
 from typing import Any, Final
 
@@ -148,6 +149,9 @@ def size_of(value: Any) -> int:
             size += getsizeof(each)
         elif isinstance(each, int):
             size += 32 + each.bit_length() // 8
+        elif isinstance(each, Fraction):
+            size += 48
+            row += (each.numerator, each.denominator)
         elif isinstance(each, LabelSelector):
             size += selector_size(each)
         elif isinstance(each, msgspec.Struct):

@@ -59,7 +59,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True):
     `missing`: what could not be read, and why; empty if nothing. `replica_set`, `above`: None if they do not exist;
     `above` is the Deployment or Rollout. `selected_by`: by label, what selects pods by it (`service shop/web`).
     `unshared`: claims that only one node can use, with the reason. `pods`: of the workload, of any revision. `others`:
-    nodes that stay; None: unknown. `pending`: why the scheduler binds the newest pod to no node.
+    nodes that stay; None: unknown. `pending`: why the scheduler binds the newest pod to no node. `size`: bytes.
     """
 
     read_at: float
@@ -73,6 +73,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     others: tuple[OtherNode, ...] | None = None
     pending: str = ""
+    size: int = 0
 
     @property
     def is_gone(self) -> bool:

@@ -171,8 +171,9 @@ SINGLE: Final = {
     "namespaces": "kube-system alone", "nodepools": "asked for by its definition alone",
     "configmaps": "the settings alone", "events": "never read", "secrets": "our certificate alone",
     "mutatingwebhookconfigurations": "ours alone", "validatingwebhookconfigurations": "ours alone",
+    "machinedrainrules": "listed, and only counted", "rollouts": "bounded by what is kept of a workload (`read_facts`)",
 }  # fmt: skip
-"""Kinds of which single objects are read, that tenants and kubelets cannot write."""
+"""Kinds that are not kept in memory, or of which tenants and kubelets cannot write what is kept."""
 
 GIVEN: Final = {"name", "namespace", "uid", "resourceVersion"}
 """Of metadata: the server gives them, or limits their length."""

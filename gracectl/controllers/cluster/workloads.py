@@ -18,6 +18,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import NAMESPACES, PODS, ROLLOUTS, VOLUME_CLAIMS, Resource
+from gracectl.model.bounds import size_of
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.workloads import (
@@ -47,6 +48,8 @@ DEPLOYMENTS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="
 PENDING_PODS: Resource[PendingPod] = Resource("", "v1", "pods", "Pod", decode_pending)
 LABELED_NAMESPACES = NAMESPACES.read_by(decode_labels)
 CONCURRENCY: Final = 10
+LARGEST_FACTS: Final = 4 << 20
+"""Bytes of what is kept of one workload: with more it is not replaced first."""
 MOST_WORKLOADS: Final = 200
 """Workloads that a command reads at most."""
 ABOVE: Final = {each.kind: each for each in (DEPLOYMENTS, ROLLOUTS)}
@@ -65,9 +68,15 @@ async def read_facts(
     Raises ApiError, except for missing rights.
     """
     try:
-        return await _Reader(client, pod, key).read(settings, nodes, now)
+        found = await _Reader(client, pod, key).read(settings, nodes, now)
     except _MissingRight as missing:
         return WorkloadFacts(read_at=now, missing=str(missing))
+    size = size_of(msgspec.structs.replace(found, others=None))  # those are the nodes of the cache
+    if size > LARGEST_FACTS:
+        return WorkloadFacts(
+            read_at=now, missing=f"its workload's objects and pods have more than {LARGEST_FACTS} bytes"
+        )
+    return msgspec.structs.replace(found, size=size)
 
 
 async def read_workloads(

@@ -44,7 +44,8 @@ READ_BY_COMMAND_SECONDS: Final = 2.0
 CONFLICT_SECONDS: Final = 0.5
 """After a write that was not possible: the watch shows why, or the workload must be read again."""
 MOST_WORKLOADS: Final = 1_000
-"""Known workloads, beyond which all are read again."""
+MOST_BYTES: Final = 64 << 20
+"""Known workloads and their bytes, beyond which all are read again."""
 CONCURRENCY: Final = 16
 ATTEMPTS: Final = 5
 """Writes of a command to a pod that others write, too."""
@@ -88,7 +89,7 @@ async def _read_workloads(context: StepContext, asking: list[PodPlan]) -> bool:
         key = facts_key(pod)
         if key is not None and (key not in known or known[key].read_at + longest <= now):
             due.setdefault(key, pod)
-    if len(known) > MOST_WORKLOADS:
+    if len(known) > MOST_WORKLOADS or sum(each.size for each in known.values()) > MOST_BYTES:
         known.clear()
     for key, pod in due.items():
         nodes = all_nodes(context.cluster) if context.leaves_marks else None

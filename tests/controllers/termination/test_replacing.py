@@ -23,6 +23,7 @@ from support.replacing import (
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
 
+from gracectl.controllers.cluster import workloads
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.watcher import snapshot
@@ -84,6 +85,18 @@ async def test_without_the_annotation_nothing_is_read_and_nothing_released() -> 
             assert evictions(stage) == []
             assert not is_released(await the_pod(stage))
             assert stage.transport.of("get", "replicasets") == stage.transport.of("patch", "pods") == []
+
+
+async def test_a_workload_that_takes_too_much_memory_is_not_replaced_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "LARGEST_FACTS", 100)
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1})) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 60.0)
+            assert not is_released(await the_pod(stage))
+            assert "not replaced first: its workload's objects and pods have more than 100 bytes" in reason_on(
+                stage, node_of(pod)
+            )
 
 
 async def test_an_administrator_asks_for_pods_of_a_namespace() -> None:
