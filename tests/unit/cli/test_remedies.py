@@ -26,6 +26,7 @@ from support.karpenter import installed
 from gracectl.model import names
 from gracectl.model.bounds import SELECTOR_BYTES
 from gracectl.model.pod import UnknownPod
+from gracectl.model.times import format_time
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import (
     CLAIM_DEADLINE,
@@ -44,6 +45,7 @@ from gracectl.policy.remedies import (
     remedy,
 )
 from gracectl.policy.warnings import WarningKind
+from gracectl.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real_time
 
@@ -179,6 +181,25 @@ def _other_pods_are_not_ready(place: Fleet) -> None:
     counted(place, "spent", currentHealthy=1, disruptionsAllowed=0)
     assert of_pod(place, node, "spent-sick") == ""
     assert "spent-sick" in pasted(place, of_pod(place, node))
+
+
+@state(Blocker.REPLACEMENT)
+def _a_replacement_was_not_ready_in_time(place: Fleet) -> None:
+    node = place.held("alone", pool="alone")
+    a_deployment(place, "alone", node, 1)
+    (pod,) = place.ask("GET", f"{PODS}?labelSelector=app%3Dalone")["items"]
+    annotations = {names.REPLACE_FIRST: "true", names.REPLACEMENT_FAILED: format_time(SystemClock().now())}
+    path = f"{PODS}/{pod['metadata']['name']}"
+    place.ask("PATCH", path, {"metadata": {"annotations": annotations}}, "application/merge-patch+json")
+    place.patch(node, {"spec": {"unschedulable": True}})
+    place.delete(node)
+
+    def shown() -> str:
+        (node_object,) = json.loads(place.run("status", node, "-o", "json").stdout)["nodes"]
+        return str(node_object["pods"][0]["remedy"])
+
+    pasted(place, shown())
+    assert shown() == "None"
 
 
 @state(SET_ASIDE)
