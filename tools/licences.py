@@ -25,7 +25,7 @@ LISTS: Final = (
     "tools/audit/requirements.txt",
     "tools/requirements.txt",
 )
-USERS: Final = ("", "agent", "aws", "demo", "ui", "uvloop")
+USERS: Final = ("", "agent", "aws", "demo", "notify", "ui", "uvloop")
 """Extras that users install; "": no extra."""
 
 ALLOWED: Final = frozenset(

@@ -24,6 +24,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
 from gracectl.app.dry_run import DryRunTransport
+from gracectl.app.notifications import Notifications, Notifier
 from gracectl.app.process import Process, Program
 from gracectl.app.settings_reload import SettingsReloader
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
@@ -141,6 +142,7 @@ class Controller:
             settings = _without_writers(settings)
         self._sources: tuple[Source, ...] = ()
         self._interruptions: Counts = Counter()
+        self._notifier: Notifier | None = None
         self._provider = MeteredProvider(DryRunProvider(provider) if self._is_dry_run else provider, clock)
         self._settings = settings
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
@@ -242,6 +244,7 @@ class Controller:
             components |= self._admission.components if self._admission else {}
             components |= {f"interruptions by {each.name}": each.serve for each in self._serving}
             components |= {"events": self._recorder.run, "leader election": self._lead}
+            components |= {"notifications": self._notifier.run} if self._notifier else {}
             components |= {"clocks": self._clocks.run, "karpenter": self._karpenter.run}
             components["write limit"] = self._limit_writes  # last, and so the first to be stopped
             await run_components(components, stop, status=self.process.components)
@@ -326,6 +329,12 @@ class Controller:
         """Sources of interruptions. To be called before `run`."""
         self._sources = tuple(each for each in sources if not self._is_dry_run or isinstance(each, ReadsNodes))
         self._dependencies = msgspec.structs.replace(self._dependencies, sources=self._sources)
+
+    def notify_by(self, notifications: Notifications) -> None:
+        """Notify people of what happens. To be called before `run`."""
+        found, cluster = notifications, self._settings.cluster
+        self._notifier = Notifier(found.settings, cluster, self._clock, found.send)
+        self._recorder.listen(self._notifier.record)
 
     def reload_from(self, read: Callable[[], Settings]) -> None:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
@@ -442,6 +451,7 @@ class Controller:
         yield from self._admission.samples() if self._admission else empty_samples()
         yield from self._provider.samples()
         yield from interruption_samples(self._sources, self._interruptions)
+        yield from self._notifier.samples() if self._notifier else ()
         election = None if self._election is None else self._election.statistics()
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
         yield Sample(DRY_RUN, (), int(self._is_dry_run))

@@ -14,6 +14,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from gracectl.app.notifications import AppriseSender, Notifications
 from gracectl.cli.failures import print_error, reporting_errors
 from gracectl.cli.output import Choice, echo
 from gracectl.cloud.provider import Provider, UnknownProvider, check_options, load_provider
@@ -82,6 +83,18 @@ def sources_of(settings: Settings) -> tuple[Source, ...]:
         with _explained(f"interruption.sources[{number}]", "source", each.name):
             found.append(load_source(each))
     return tuple(found)
+
+
+def notifications_of(settings: Settings) -> Notifications | None:
+    """What notifications need; None: nobody is notified. Raises ConfigError."""
+    if not settings.notifications.url_file:
+        return None
+    sender = AppriseSender(settings.notifications.url_file)
+    try:
+        sender.check()
+    except ValueError as error:
+        raise ConfigError(f"notifications.{error}") from error
+    return Notifications(settings.notifications, sender.send)
 
 
 def check_plugins(settings: Settings) -> Iterator[str]:

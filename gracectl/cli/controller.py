@@ -16,13 +16,12 @@ import click
 from gracectl import __version__
 from gracectl.app.controller import Controller
 from gracectl.app.dry_run import DryRunTransport
-from gracectl.cli.config import provider_of, sources_of
+from gracectl.cli.config import notifications_of, provider_of, sources_of
 from gracectl.cli.failures import reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.telemetry import metric_export, traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
-from gracectl.interruption.source import Source
 from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 
@@ -46,8 +45,15 @@ def controller(target: ClusterTarget, *, dry_run: bool) -> None:
         if dry_run:
             logs.mark_dry_run()
         provider, sources = provider_of(settings), sources_of(settings)
+        notifications = None if dry_run else notifications_of(settings)
         _allow_connections()
-        run_async(lambda: _run(settings, provider, sources, target, dry_run=dry_run))
+
+        def prepare(program: Controller) -> None:
+            program.hear_from(sources)
+            if notifications is not None:
+                program.notify_by(notifications)
+
+        run_async(lambda: _run(settings, provider, prepare, target, dry_run=dry_run))
 
 
 def _allow_connections() -> None:
@@ -60,7 +66,12 @@ def _allow_connections() -> None:
 
 
 async def _run(
-    settings: Settings, provider: Provider, sources: tuple[Source, ...], target: ClusterTarget, *, dry_run: bool
+    settings: Settings,
+    provider: Provider,
+    prepare: Callable[[Controller], None],
+    target: ClusterTarget,
+    *,
+    dry_run: bool,
 ) -> None:
     offset = settings.client.maximum_clock_offset_seconds
     export = metric_export(settings.cluster, is_dry_run=dry_run)
@@ -71,7 +82,7 @@ async def _run(
         transport, clock = connection.transport, connection.clock
         observed = DryRunTransport(transport, clock) if dry_run else transport
         program = Controller(settings, observed, clock, provider, spans=spans)
-        program.hear_from(sources)
+        prepare(program)
         program.process.skew = connection.skew
         if connection.cluster.context is not None:
             program.compare_clusters()

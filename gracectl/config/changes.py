@@ -28,7 +28,8 @@ AGENT_SCOPE: Final = ReloadScope(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
     ignored=(
         *("nodeSelector", "finalizer", "drain", "protection", "replaceFirst", "health", "voluntary", "interruption"),
-        *("instance", "provider", "leaderElection", "assist", "plan", "metrics.labels", "tracing", "admission"),
+        *("instance", "provider", "leaderElection", "assist", "plan", "metrics.labels", "tracing", "notifications"),
+        "admission",
     ),
 )
 

@@ -179,6 +179,7 @@ def validate_settings(settings: Settings) -> None:
         ("admission", settings.admission.validate),
         ("agent", settings.agent.validate),
         ("interruption", settings.interruption.validate),
+        ("notifications", settings.notifications.validate),
     ):
         try:
             validate()

@@ -35,7 +35,7 @@ from gracectl.policy.settings import (
 )
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
-from gracectl.telemetry.settings import MetricsSettings, ProbesSettings, TracingSettings
+from gracectl.telemetry.settings import MetricsSettings, NotificationSettings, ProbesSettings, TracingSettings
 
 SHUTDOWN_PERIODS: Final = (
     "shutdownGracePeriod",
@@ -180,6 +180,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     metrics: MetricsSettings = MetricsSettings()
     probes: ProbesSettings = ProbesSettings()
     tracing: TracingSettings = TracingSettings()
+    notifications: NotificationSettings = NotificationSettings()
     admission: AdmissionSettings = AdmissionSettings()
     agent: AgentSettings = AgentSettings()
     feature_gates: FeatureGates = FeatureGates()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -131,6 +131,7 @@ class EventRecorder:
         self._wake_closer = anyio.Event()
         self._serial = 0
         self._complained: float | None = None
+        self._listeners: list[Callable[[Subject, str, str], None]] = []
         self._recorded = self._written = self._merged = self._dropped = self._failed = 0
 
     def record(
@@ -142,6 +143,8 @@ class EventRecorder:
         rare.
         """
         self._recorded += 1
+        for listener in self._listeners:
+            listener(subject, reason, message)
         identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, dedup_key)
         series = self._series.get(identity)
         if series is None:
@@ -156,6 +159,10 @@ class EventRecorder:
         series.last = self._clock.now()
         series.message = visible(message)[:_MESSAGE_LENGTH]
         series.type = type
+
+    def listen(self, listener: Callable[[Subject, str, str], None]) -> None:
+        """Call the listener with subject, reason and message of each Event, also repeats; it must not block or fail."""
+        self._listeners.append(listener)
 
     async def run(self) -> None:
         """Write Events until cancelled; then write the remaining ones for at most `flush` seconds."""

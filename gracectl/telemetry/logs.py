@@ -29,9 +29,14 @@ _WINDOW_SECONDS = 60.0
 _WINDOWS = 4096
 _LIBRARIES = {
     "aiohttp.access": logging.WARNING,  # a line for every request served
+    # Messages about notifications, with the secrets of their URLs.
+    "apprise": logging.CRITICAL + 1,
     "asyncio": logging.WARNING,
     # gracectl's own errors cover what it logs about kubeconfigs, with a remedy.
     "kubernetes_asyncio": logging.ERROR,
+    "oauthlib": logging.WARNING,
+    "requests_oauthlib": logging.WARNING,
+    "urllib3": logging.INFO,  # paths of URLs
 }
 
 Monotonic = Callable[[], float]

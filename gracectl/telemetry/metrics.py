@@ -206,6 +206,12 @@ INTERRUPTION_SOURCE_UP: Final = _gauge(
     "interruption_source_up{source}", "0 while the source cannot be heard: see the log of the leader."
 )
 
+NOTIFICATIONS: Final = _counter(
+    "notifications_total{event,result}",
+    "[Notifications](notifications.md) by what happened, and `sent`, `failed` or `dropped` (too many at the same "
+    "time).",
+)
+
 _section("Deadlines")
 DELETION_REQUESTS: Final = _counter(
     "pod_deletion_requests_total{code,answer}",

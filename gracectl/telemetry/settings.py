@@ -1,11 +1,17 @@
-"""Settings of metrics, probes and traces, and the standard's variables of exporters. Defaults are pinned by a test."""
+"""Settings of metrics, probes, traces and notifications, and the standard's variables of exporters.
+
+Defaults are pinned by a test.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from string import Template
+from typing import Final, Literal, get_args
 
 import msgspec
+
+from gracectl.model.durations import parse_seconds
 
 HIGHEST_PORT = 65535
 
@@ -65,6 +71,40 @@ class ProbesSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     def address(self) -> Address | None:
         """Address; None if not served. ValueError for an invalid address."""
         return parse_address(self.listen) if self.listen else None
+
+
+NotificationEvent = Literal["interruption", "drain-stuck", "deadline-missed", "breaker-open"]
+NOTIFICATION_EVENTS: Final[tuple[NotificationEvent, ...]] = get_args(NotificationEvent)
+NOTIFICATION_FIELDS: Final = frozenset({"cluster", "event", "node", "message"})
+
+
+class NotificationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """`url_file`: URLs of apprise, one per line; "": nobody is notified."""
+
+    url_file: str = ""
+    events: tuple[NotificationEvent, ...] = NOTIFICATION_EVENTS
+    interval: str = "5m"
+    """Least time between two notifications of one kind, a Go duration; what comes meanwhile is sent together."""
+    text: str = "$cluster: $event: node $node: $message"
+
+    @property
+    def interval_seconds(self) -> float:
+        """`interval` in seconds. ValueError if it cannot be read, or is not positive."""
+        seconds = parse_seconds(self.interval)
+        if seconds <= 0:
+            raise ValueError(f"{self.interval!r} is not positive; give a duration such as 5m")
+        return seconds
+
+    def validate(self) -> None:
+        """Raises ValueError, with the field in front."""
+        try:
+            _ = self.interval_seconds
+        except ValueError as error:
+            raise ValueError(f"interval: {error}") from error
+        template = Template(self.text)
+        known = ", ".join(f"${name}" for name in sorted(NOTIFICATION_FIELDS))
+        if not template.is_valid() or not set(template.get_identifiers()) <= NOTIFICATION_FIELDS:
+            raise ValueError(f"text: {self.text!r} has an unknown field; it may have {known}, and $$ for $")
 
 
 def parse_address(listen: str) -> Address:

@@ -78,6 +78,12 @@ DEFAULTS: dict[str, Any] = {
         "secret": "gracectl-webhook-tls",
         "name": "gracectl",
     },
+    "notifications": {
+        "urlFile": "",
+        "events": ("interruption", "drain-stuck", "deadline-missed", "breaker-open"),
+        "interval": "5m",
+        "text": "$cluster: $event: node $node: $message",
+    },
     "agent": {
         "busAddress": "",
         "logindDropInDirectory": "/etc/systemd/logind.conf.d",

@@ -1,0 +1,193 @@
+"""Notifications: short texts about what the controllers report in Events, for people, by apprise (extra `notify`).
+
+Nothing is decided here: a notification is an Event of the controllers, under a name of its own. Invariants: recording
+never blocks and never fails; what waits is bounded, and what is dropped is counted; each kind is sent at most once per
+interval, and for one node at most once an hour; the URLs, which are secrets, are in no setting, log line or message.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from gracectl.kube.events import Subject
+from gracectl.kube.resources import NODES
+from gracectl.model.foreign import harmless
+from gracectl.model.names import EventReason
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.documents import DocumentError, read_file
+from gracectl.telemetry import metrics
+from gracectl.telemetry.collector import in_daemon_thread
+from gracectl.telemetry.metrics import Sample
+from gracectl.telemetry.settings import NOTIFICATION_EVENTS, NotificationEvent, NotificationSettings
+
+logger = logging.getLogger(__name__)
+
+REASONS: Final[dict[str, NotificationEvent]] = {
+    EventReason.NODE_INTERRUPTED: "interruption",
+    EventReason.DRAIN_BLOCKED: "drain-stuck",
+    EventReason.TERMINATION_GRACE_PERIOD_EXPIRED: "deadline-missed",
+    EventReason.UNHEALTHY_NODES_HELD: "breaker-open",
+}
+REPEAT_SECONDS: Final = 3600.0
+SEND_SECONDS: Final = 60.0
+MOST_WAITING: Final = 100
+"""Nodes of one kind that wait to be named."""
+MOST_NAMED: Final = 5
+REMEMBERED: Final = 10_000
+LONGEST_MESSAGE: Final = 300
+MOST_URLS: Final = 20
+
+RESULTS: Final = ("sent", "failed", "dropped")
+Send = Callable[[str, str], Awaitable[None]]
+"""Send a title and a text. Raises an exception whose message has no secret."""
+
+_MARKS: Final = str.maketrans({"<": "(", ">": ")", "@": "(at)", "`": "'", "*": "'"})
+"""Characters that mention people, or format, in chats."""
+
+
+class Notifier:
+    """Sends what it hears of; `run` sends."""
+
+    def __init__(self, settings: NotificationSettings, cluster: str, clock: Clock, send: Send) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._clock = clock
+        self._send = send
+        self._waiting: dict[NotificationEvent, dict[str, tuple[str, str]]] = {}
+        """By kind, name and message of each node, by UID."""
+        self._due: dict[NotificationEvent, float] = {}
+        self._notified: dict[tuple[str, str], float] = {}
+        self._wake = anyio.Event()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def record(self, subject: Subject, reason: str, message: str) -> None:
+        """Notify of this Event if it is of a kind that is wanted."""
+        event = REASONS.get(reason)
+        if event is None or event not in self._settings.events or subject.kind != NODES.kind:
+            return
+        key, now = (event, subject.uid), self._clock.monotonic()
+        if now - self._notified.get(key, -math.inf) < REPEAT_SECONDS:
+            return
+        waiting = self._waiting.setdefault(event, {})
+        if len(waiting) >= MOST_WAITING:
+            self._counts[event, "dropped"] += 1
+            return
+        self._notified.pop(key, None)
+        self._notified[key] = now
+        if len(self._notified) > REMEMBERED:
+            del self._notified[next(iter(self._notified))]
+        waiting[subject.uid] = (subject.name, message)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            self._wake = anyio.Event()
+            now = self._clock.monotonic()
+            for event in [each for each in self._waiting if self._due.get(each, -math.inf) <= now]:
+                self._due[event] = now + self._settings.interval_seconds
+                await self._notify(event, self._waiting.pop(event))
+            next_due = min((self._due.get(each, now) for each in self._waiting), default=math.inf)
+            with anyio.move_on_after(max(next_due - self._clock.monotonic(), 0.0)):
+                await self._wake.wait()
+
+    def samples(self) -> Iterator[Sample]:
+        """Samples for every value of every label."""
+        for event in NOTIFICATION_EVENTS:
+            for result in RESULTS:
+                yield Sample(metrics.NOTIFICATIONS, (event, result), self._counts[event, result])
+
+    async def _notify(self, event: NotificationEvent, nodes: dict[str, tuple[str, str]]) -> None:
+        try:
+            with anyio.fail_after(SEND_SECONDS):
+                await self._send(f"gracectl: {event}", self._text(event, *nodes.values()))
+        except TimeoutError:
+            logger.warning("notification %s: not sent in %g s", event, SEND_SECONDS)
+        except Exception as error:
+            logger.warning("notification %s: not sent: %s", event, error)
+        else:
+            self._counts[event, "sent"] += 1
+            return
+        self._counts[event, "failed"] += 1
+        for uid in nodes:
+            self._notified.pop((event, uid), None)
+
+    def _text(self, event: NotificationEvent, about: tuple[str, str], *others: tuple[str, str]) -> str:
+        first, message = about
+        fields = {"cluster": self._cluster or "gracectl", "event": event, "node": first, "message": message}
+        plain = {name: harmless(text, LONGEST_MESSAGE).translate(_MARKS) for name, text in fields.items()}
+        text = Template(self._settings.text).substitute(plain)
+        if not others:
+            return text
+        named = ", ".join(harmless(name).translate(_MARKS) for name, _ in others[:MOST_NAMED])
+        more = ", …" if len(others) > MOST_NAMED else ""
+        return f"{text}\nand {len(others)} more: {named}{more}"
+
+
+class AppriseSender:
+    """Sends to the URLs of a file, which is read again each time."""
+
+    def __init__(self, url_file: str) -> None:
+        self._path = Path(url_file)
+        self._is_sending = False
+
+    def check(self) -> None:
+        """Raise ValueError, with the field in front, if nothing could be sent."""
+        try:
+            self._load()
+        except ImportError as error:
+            remedy = "install gracectl[notify], or leave urlFile empty"
+            raise ValueError(f"urlFile: apprise is not installed; {remedy}") from error
+        except ValueError as error:
+            raise ValueError(f"urlFile: {self._path} {error}") from error
+
+    async def send(self, title: str, text: str) -> None:
+        """See Send. A thread that hangs is left behind; nothing is sent until it has ended."""
+        if self._is_sending:
+            raise _NotSent("an earlier notification is still being sent")
+        self._is_sending = True
+        await in_daemon_thread("notifications", lambda: self._notify(title, text))
+
+    def _notify(self, title: str, text: str) -> None:
+        try:
+            if not self._load().notify(body=text, title=title, body_format="text"):
+                raise _NotSent("a service has refused it, or cannot be reached; test the URLs with the command apprise")
+        finally:
+            self._is_sending = False
+
+    def _load(self) -> Any:
+        """Apprise with all URLs. Raises ImportError or ValueError."""
+        import apprise
+
+        found = apprise.Apprise(asset=apprise.AppriseAsset(app_id="gracectl", secure_logging=True))
+        try:
+            lines = read_file(self._path).splitlines()
+        except DocumentError as error:
+            raise ValueError(str(error)) from error
+        urls = [(number, text) for number, line in enumerate(lines, 1) if (text := line.strip()) and text[0] != "#"]
+        if not 0 < len(urls) <= MOST_URLS:
+            raise ValueError(f"has {len(urls)} URLs; give 1 to {MOST_URLS}, one per line")
+        for number, url in urls:
+            if not found.add(url):
+                raise ValueError(f"line {number} is no URL that apprise knows; see https://appriseit.com/services/")
+        return found
+
+
+class _NotSent(Exception):
+    """A notification was not sent."""
+
+
+class Notifications(msgspec.Struct, frozen=True):
+    """What a controller needs to notify."""
+
+    settings: NotificationSettings
+    send: Send
