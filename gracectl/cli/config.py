@@ -86,7 +86,7 @@ def sources_of(settings: Settings) -> tuple[Source, ...]:
 
 
 def notifications_of(settings: Settings) -> Notifications | None:
-    """What notifications need; None: nobody is notified. Raises ConfigError."""
+    """What notifications need; None: none are sent. Raises ConfigError."""
     if not settings.notifications.url_file:
         return None
     sender = AppriseSender(settings.notifications.url_file)

@@ -79,7 +79,7 @@ NOTIFICATION_FIELDS: Final = frozenset({"cluster", "event", "node", "message"})
 
 
 class NotificationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """`url_file`: URLs of apprise, one per line; "": nobody is notified."""
+    """`url_file`: URLs of apprise, one per line; "": none are sent."""
 
     url_file: str = ""
     events: tuple[NotificationEvent, ...] = NOTIFICATION_EVENTS
