@@ -24,7 +24,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
 from gracectl.app.dry_run import DryRunTransport
-from gracectl.app.notifications import Notifications, Notifier
+from gracectl.app.notifications import Notifier, Send
 from gracectl.app.process import Process, Program
 from gracectl.app.settings_reload import SettingsReloader
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
@@ -330,10 +330,9 @@ class Controller:
         self._sources = tuple(each for each in sources if not self._is_dry_run or isinstance(each, ReadsNodes))
         self._dependencies = msgspec.structs.replace(self._dependencies, sources=self._sources)
 
-    def notify_by(self, notifications: Notifications) -> None:
+    def notify_by(self, send: Send) -> None:
         """Notify people of what happens. To be called before `run`."""
-        found, cluster = notifications, self._settings.cluster
-        self._notifier = Notifier(found.settings, cluster, self._clock, found.send)
+        self._notifier = Notifier(self._settings.notifications, self._settings.cluster, self._clock, send)
         self._recorder.listen(self._notifier.record)
 
     def reload_from(self, read: Callable[[], Settings]) -> None:

@@ -16,7 +16,6 @@ from string import Template
 from typing import Any, Final
 
 import anyio
-import msgspec
 
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
@@ -184,10 +183,3 @@ class AppriseSender:
 
 class _NotSent(Exception):
     """A notification was not sent."""
-
-
-class Notifications(msgspec.Struct, frozen=True):
-    """What a controller needs to notify."""
-
-    settings: NotificationSettings
-    send: Send

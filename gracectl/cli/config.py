@@ -14,7 +14,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gracectl.app.notifications import AppriseSender, Notifications
+from gracectl.app.notifications import AppriseSender, Send
 from gracectl.cli.failures import print_error, reporting_errors
 from gracectl.cli.output import Choice, echo
 from gracectl.cloud.provider import Provider, UnknownProvider, check_options, load_provider
@@ -85,8 +85,8 @@ def sources_of(settings: Settings) -> tuple[Source, ...]:
     return tuple(found)
 
 
-def notifications_of(settings: Settings) -> Notifications | None:
-    """What notifications need; None: none are sent. Raises ConfigError."""
+def notifications_of(settings: Settings) -> Send | None:
+    """How notifications are sent; None: none are sent. Raises ConfigError."""
     if not settings.notifications.url_file:
         return None
     sender = AppriseSender(settings.notifications.url_file)
@@ -94,7 +94,7 @@ def notifications_of(settings: Settings) -> Notifications | None:
         sender.check()
     except ValueError as error:
         raise ConfigError(f"notifications.{error}") from error
-    return Notifications(settings.notifications, sender.send)
+    return sender.send
 
 
 def check_plugins(settings: Settings) -> Iterator[str]:

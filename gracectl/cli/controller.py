@@ -45,13 +45,13 @@ def controller(target: ClusterTarget, *, dry_run: bool) -> None:
         if dry_run:
             logs.mark_dry_run()
         provider, sources = provider_of(settings), sources_of(settings)
-        notifications = None if dry_run else notifications_of(settings)
+        send = None if dry_run else notifications_of(settings)
         _allow_connections()
 
         def prepare(program: Controller) -> None:
             program.hear_from(sources)
-            if notifications is not None:
-                program.notify_by(notifications)
+            if send is not None:
+                program.notify_by(send)
 
         run_async(lambda: _run(settings, provider, prepare, target, dry_run=dry_run))
 

@@ -231,33 +231,29 @@ class GceSource(MetadataSource):
 
     async def poll(self, handler: Handler) -> None:
         """See Polls. A live migration ends no machine."""
-
-        def preempted(now: float) -> Notice:
-            return Notice(kind=Kind.SPOT, at=now + GCE_PREEMPTION_SECONDS, text="preempted")
-
-        def terminated(now: float) -> Notice:
-            return Notice(kind=Kind.OTHER, text="host maintenance")
-
         async with anyio.create_task_group() as group:
-            group.start_soon(self._follow, "preempted", "TRUE", preempted, handler)
-            group.start_soon(self._follow, "maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", terminated, handler)
+            for each in (
+                ("preempted", "TRUE", Kind.SPOT, GCE_PREEMPTION_SECONDS),
+                ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", Kind.OTHER, None),
+            ):
+                group.start_soon(self._follow, handler, *each)
 
-    async def _follow(self, key: str, ends: str, notice_of: Callable[[float], Notice], handler: Handler) -> None:
+    async def _follow(self, handler: Handler, key: str, ends: str, kind: Kind, seconds: float | None) -> None:
+        """Receive a notice when the value of a key is `ends`; the machine goes some seconds later."""
         etag, notice, is_received = "", None, False
 
         async def ask() -> None:
             nonlocal etag, notice, is_received
             query = f"?wait_for_change=true&timeout_sec={GCE_WAIT_SECONDS}&last_etag={etag}" if etag else ""
-            path = f"/computeMetadata/v1/instance/{key}{query}"
-            seconds = ANSWER_SECONDS + (GCE_WAIT_SECONDS if etag else 0)
-            etag = ""
-            answer = _expect_ok(await self._service.ask(path, {"Metadata-Flavor": "Google"}, seconds=seconds))
+            longest = ANSWER_SECONDS + (GCE_WAIT_SECONDS if etag else 0)
+            path, etag = f"/computeMetadata/v1/instance/{key}{query}", ""
+            answer = _expect_ok(await self._service.ask(path, {"Metadata-Flavor": "Google"}, seconds=longest))
             if answer.headers.get("metadata-flavor") != "Google":
                 raise Unavailable("not Google's")
             if answer.body.strip() != ends.encode():
                 notice, is_received = None, False
             elif not is_received:
-                notice = notice or notice_of(handler.now())
+                notice = notice or Notice(kind=kind, at=None if seconds is None else handler.now() + seconds, text=key)
                 await handler.receive(notice)
                 is_received = True
             found = answer.headers.get("etag", "")

@@ -28,7 +28,7 @@ from kubesim.server.store import Table
 
 from gracectl.app.controller import Controller
 from gracectl.app.dry_run import DryRunTransport
-from gracectl.app.notifications import Notifications
+from gracectl.app.notifications import Send
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import (
     InstanceGone,
@@ -140,7 +140,7 @@ class Stage:
         """What must hold when all is over; each raises AssertionError if it does not."""
         self.reread: Callable[[], Settings] | None = None
         """What the next controllers follow while they run, as if it were their settings file."""
-        self.notifications: Notifications | None = None
+        self.notifies_by: Send | None = None
         """How the next controllers notify people."""
         self.is_dry_run = False
         """Whether the next controllers only observe."""
@@ -184,8 +184,8 @@ class Stage:
         provider = self.provider_of_controllers or self.provider
         transport = DryRunTransport(line, self.clock) if self.is_dry_run else line
         controller = Controller(self.settings, transport, self.clock, provider, rng=rng, spans=spans)
-        if self.notifications:
-            controller.notify_by(self.notifications)
+        if self.notifies_by:
+            controller.notify_by(self.notifies_by)
         if self.reread:
             controller.reload_from(self.reread)
         stop = anyio.Event()

@@ -10,7 +10,7 @@ import pytest
 from support.stage import a_pod_manifest, staged
 
 from gracectl.app import notifications
-from gracectl.app.notifications import MOST_WAITING, Notifications, Notifier
+from gracectl.app.notifications import MOST_WAITING, Notifier
 from gracectl.kube.events import Subject
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import LoopClock
@@ -119,7 +119,7 @@ async def test_a_receiver_that_fails_or_hangs_blocks_nobody_and_what_does_not_fi
 async def test_a_stuck_drain_of_the_controller_is_notified() -> None:
     async with staged("n1") as stage:
         receiver = Receiver()
-        stage.notifications = Notifications(NotificationSettings(), receiver.send)
+        stage.notifies_by = receiver.send
         await stage.create(a_pod_manifest("job", "n1", annotations={"karpenter.sh/do-not-disrupt": "true"}))
         async with stage.settled():
             await stage.delete_node("n1")

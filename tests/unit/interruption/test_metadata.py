@@ -203,7 +203,7 @@ async def test_a_machine_that_maintenance_terminates_goes_at_an_unknown_time() -
     service.put("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
     async with hearing(service, GceSource) as (handler, _):
         await until(lambda: bool(handler.notices))
-        assert handler.notices == [Notice(kind=Kind.OTHER, at=None, text="host maintenance")]
+        assert handler.notices == [Notice(kind=Kind.OTHER, at=None, text="maintenance-event")]
 
 
 async def test_another_server_at_the_address_is_not_believed() -> None:
