@@ -193,11 +193,13 @@ class Ec2Source(MetadataSource):
         self._received[category] = notice
 
     async def _get(self, path: str, now: float) -> Answer:
-        if now >= self._token_ends:
-            await self._renew(now)
-        headers = {"X-aws-ec2-metadata-token": self._token}
-        answer = await self._service.ask(path, headers, seconds=ANSWER_SECONDS)
-        if answer.status == 401:
+        for is_last in (False, True):
+            if now >= self._token_ends:
+                await self._renew(now)
+            headers = {"X-aws-ec2-metadata-token": self._token}
+            answer = await self._service.ask(path, headers, seconds=ANSWER_SECONDS)
+            if answer.status != 401 or is_last:
+                break
             self._token_ends = 0.0
         return answer
 

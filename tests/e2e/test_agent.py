@@ -18,6 +18,7 @@ import anyio
 import orjson
 import pytest
 import yaml
+from aiohttp import web
 from e2e_support.accounts import Access, access_with, account_with, token_of
 from e2e_support.program import Program
 from e2e_support.story import Story
@@ -87,6 +88,34 @@ def is_given_back(story: Story, node: str) -> bool:
         and names.SHUTDOWN_CORDONED not in (now["metadata"].get("annotations") or {})
         and not story.condition(node, names.SHUTTING_DOWN)
     )
+
+
+async def test_a_notice_of_the_metadata_service_is_on_the_node(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+
+    async def answer(request: web.Request) -> web.Response:
+        text = "TRUE" if request.path.endswith("/preempted") else "NONE"
+        return web.Response(text=text, headers={"Metadata-Flavor": "Google"})
+
+    app = web.Application()
+    app.router.add_get("/computeMetadata/v1/instance/{key}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        hearing = {"interruptionSource": "gce", "metadataUrl": url, **on_the_bus(machine)}
+        program = await story.agent(node, agent=hearing, **ranges(30, 30))
+        await program.until_said("spot notice from gce: the machine goes at ")
+        await story.sight.until(
+            "the node shows it",
+            lambda: names.INTERRUPTION in (story.sees("Node", node)["metadata"].get("annotations") or {}),
+        )
+        found = story.sees("Node", node)["metadata"]["annotations"][names.INTERRUPTION]
+        assert found.startswith("spot ")
+        assert found.endswith(" gce preempted")
+    finally:
+        await runner.cleanup()
 
 
 async def test_pods_are_deleted_by_priority_before_the_shutdown_continues(story: Story, machine: Machine) -> None:

@@ -181,7 +181,8 @@ async def test_a_token_that_is_refused_is_replaced() -> None:
         service.tokens.clear()
         service.answers[ACTION] = f'{{"action": "stop", "time": "{AT_TEXT}"}}'
         await until(lambda: bool(handler.notices))
-        await until(lambda: source.problem == "")
+        assert source.problem == ""
+        assert set(handler.sleeps) == {5.0}
     assert service.granted == 2
 
 
