@@ -61,7 +61,7 @@ async def snapshot(
     cluster = empty_cluster_cache()
     await fill(cluster.nodes, client, informers.nodes)
     await fill_served(cluster.claims, client, informers.claims)
-    cluster.presence.has_karpenter = await is_served(client, NODE_POOL_VERSIONS)
+    await _look_for_karpenter(client, cluster)
     selected = {*(node.name for node in cluster.nodes.values() if selects(node)), *others(cluster)}
 
     async def read_budgets() -> None:
@@ -117,6 +117,12 @@ async def snapshot_of(client: KubeClient, nodes: Iterable[Node], reading: Readin
     )
     cluster.budgets.complete()
     return cluster
+
+
+async def _look_for_karpenter(client: KubeClient, cluster: ClusterCache) -> None:
+    """Note whether Karpenter is installed; while that is unknown, claims may be Karpenter's."""
+    with suppress(ApiError):
+        cluster.presence.has_karpenter = await is_served(client, NODE_POOL_VERSIONS)
 
 
 def _unread_claims(cluster: ClusterCache, nodes: Iterable[str]) -> tuple[tuple[Pod, str], ...]:
@@ -207,7 +213,7 @@ class ClusterWatcher:
                     group.start_soon(self._keep_reading_budgets, group)
                 else:
                     group.start_soon(self._read_volumes)
-                    group.start_soon(self._look_for_karpenter)
+                    group.start_soon(self._look)
                 await self._keep_selecting(group)
 
     async def wait_live(self) -> None:
@@ -217,9 +223,8 @@ class ClusterWatcher:
         while not (self._has_looked and self._has_listed_pods and self.cluster.budgets.live):
             await self._wakeup.wait()
 
-    async def _look_for_karpenter(self) -> None:
-        with suppress(ApiError):  # then claims may be Karpenter's
-            self.cluster.presence.has_karpenter = await is_served(self._client, NODE_POOL_VERSIONS)
+    async def _look(self) -> None:
+        await _look_for_karpenter(self._client, self.cluster)
         self._has_looked = True
         self._note_progress()
 
