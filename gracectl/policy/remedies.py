@@ -90,7 +90,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     OTHER_OWNER: "deleted, its owner drains it; to drain it and keep it: gracectl drain {node}",
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",
-    "OwnerWaits": "see whether a Karpenter leads: gracectl doctor",
+    "OwnerWaits": "see whether a Karpenter leads, and renews its Lease: kubectl get leases -A -o yaml",
     NODE_HOLD: "let Karpenter disrupt it: kubectl annotate node {node} " + names.DO_NOT_DISRUPT + "-",
     POOL_HOLD: "see its disruption budgets: kubectl get nodepools {pool} -o yaml",
     "OwnerReports": "see all of them: kubectl describe {kind} {name}",

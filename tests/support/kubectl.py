@@ -30,6 +30,7 @@ PATHS = {
     "volumeattachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "nodepools": "/apis/karpenter.sh/v1/nodepools",
     "nodeclaim": "/apis/karpenter.sh/v1/nodeclaims",
+    "leases": "/apis/coordination.k8s.io/v1/leases",
 }
 VERBS = ("get", "describe", "delete", "edit", "patch", "annotate", "label", "create", "taint")
 
@@ -39,7 +40,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kubectl")
     parser.add_argument("verb", choices=VERBS)
     parser.add_argument("kind", choices=PATHS)
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("-A", dest="everywhere", action="store_true")
     parser.add_argument("-n", dest="namespace", default="default")
     parser.add_argument("-o", dest="output", choices=("yaml", "wide"))
     parser.add_argument("-p", dest="patch")
@@ -72,7 +74,7 @@ class Kubectl:
         elif verb == "patch":
             await self._call("PATCH", names[0], json.loads(self._given.patch), MERGE)
         else:
-            for name in names:
+            for name in names or [""]:
                 print(yaml.safe_dump(await self._call("DELETE" if verb == "delete" else "GET", name)))
 
     async def _set(self, name: str, changes: list[str], field: str) -> None:

@@ -141,7 +141,7 @@ async def test_a_karpenter_that_does_not_begin_is_named_after_its_lease_has_run_
         status = await status_of(stage, "k1")
         (warning,) = [each for each in status.warnings if each.kind is WarningKind.OWNER_WAITS]
         assert warning.message.startswith("drain not started: Karpenter has not put the taint karpenter.sh/disrupted")
-        assert warning.remedy == "see whether a Karpenter leads: gracectl doctor"
+        assert warning.remedy == "see whether a Karpenter leads, and renews its Lease: kubectl get leases -A -o yaml"
 
 
 async def test_a_drain_of_ours_under_the_same_budget_has_an_unknown_end() -> None:

@@ -101,7 +101,7 @@ INCIDENTS = {
     "a Karpenter that does not lead": Incident(
         requests=(("PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE}", STOLEN),),
         says="drain not started: Karpenter has not put the taint karpenter.sh/disrupted on it",
-        remedy="see whether a Karpenter leads: gracectl doctor",
+        remedy="see whether a Karpenter leads, and renews its Lease: kubectl get leases -A -o yaml",
     ),
 }
 

@@ -493,7 +493,7 @@ def _a_node_of_karpenter(place: Fleet) -> None:
     report = planned(place, node)
     assert 800 < report["deadline"]["atSeconds"] <= 900
     assert report["owner"]["name"] == "Karpenter"
-    assert "Karpenter" in pasted(place, remedy(WarningKind.OWNER_WAITS))
+    assert "holderIdentity" in pasted(place, remedy(WarningKind.OWNER_WAITS))
     assert "pooled" in pasted(place, remedy(WarningKind.OWNER_REPORTS, kind="nodeclaim", name="pooled"))
 
 
