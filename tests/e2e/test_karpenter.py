@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ LONG = 4 * PATIENCE
 
 
 @pytest.fixture(scope="module")
-def karpenters(target: Target) -> Iterator[None]:
-    """The cluster serves what Karpenter needs."""
-    with karpenters_kinds(target):
+def karpenters(target: Target, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The cluster serves what Karpenter needs. The model needs claims, which are lent for all stories of the run."""
+    if not is_real():
+        request.getfixturevalue("node_claims")
+    with karpenters_kinds(target) if is_real() else nullcontext():
         yield
 
 

@@ -24,7 +24,7 @@ from kubesim.server.api import JsonObject
 from benchmarks.contenders.karpenter import claim_of, definitions_in, launched, provider_id
 from benchmarks.ground.hollow import connected
 from benchmarks.ground.process import free_port, started
-from e2e_support.definition import CLAIMS, served, until_served
+from e2e_support.definition import CLAIMS, until_served
 from e2e_support.names import LABEL
 from e2e_support.story import Story
 from e2e_support.target import Target
@@ -40,11 +40,7 @@ def is_real() -> bool:
 
 @contextmanager
 def karpenters_kinds(target: Target) -> Iterator[None]:
-    """While the block lasts, the cluster serves what Karpenter needs."""
-    if not is_real():
-        with served(target, CLAIMS):
-            yield
-        return
+    """While the block lasts, the cluster serves what the real Karpenter needs."""
     folders = [Path(each) for each in os.environ[FOLDERS].split(os.pathsep)]
     definitions = [dict(each) for each in definitions_in(folders)]
     made = anyio.run(_define, target, definitions)
