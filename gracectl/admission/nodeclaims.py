@@ -16,12 +16,11 @@ from typing import Final
 import msgspec
 
 from gracectl.admission import reviews
-from gracectl.admission.nodes import NodeAdmitter, denial_of
+from gracectl.admission.nodes import NodeAdmitter, deleted_object, denial_of
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.model.selectors import is_subdomain
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import invalid_deadline, parse_grace_period, written_deadline
 from gracectl.policy.nodebudgets import is_available
@@ -77,12 +76,7 @@ class NodeClaimDeletionValidator:
 
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
-        try:
-            claim = NODE_CLAIMS.decode(reviews.required(request.old_object, "oldObject"))
-        except msgspec.DecodeError as error:
-            raise reviews.InvalidReview(f"request.oldObject is not a NodeClaim: {error}") from error
-        if not is_subdomain(claim.name):
-            raise reviews.InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
+        claim = deleted_object(request, NODE_CLAIMS)
         if claim.deletion_timestamp is not None:
             return reviews.ALLOWED
         nodes = self._nodes_of(claim)

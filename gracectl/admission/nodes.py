@@ -7,13 +7,14 @@ node (kubernetes issue 77988, recording finalizer-race).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from gracectl.admission import reviews
-from gracectl.kube.resources import NODES
+from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.envelope import StatusCause
 from gracectl.model.node import Node, Taint
 from gracectl.model.selectors import is_subdomain
@@ -24,6 +25,8 @@ from gracectl.nodebudgets.admitter import Refusal, UnknownNode
 from gracectl.policy.finalizers import FinalizerRule
 from gracectl.policy.nodebudgets import is_available
 from gracectl.policy.owners import ManagedNodes
+
+H = TypeVar("H", Node, NodeClaim)
 
 TOO_MANY_REQUESTS: Final = 429
 
@@ -85,12 +88,7 @@ class NodeDeletionValidator:
 
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
-        try:
-            node = NODES.decode(reviews.required(request.old_object, "oldObject"))
-        except msgspec.DecodeError as error:
-            raise reviews.InvalidReview(f"request.oldObject is not a Node: {error}") from error
-        if not is_subdomain(node.name):
-            raise reviews.InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
+        node = deleted_object(request, NODES)
         if not is_available(node):
             return reviews.ALLOWED
         if not self._is_synced():
@@ -107,6 +105,17 @@ class NodeDeletionValidator:
             return reviews.ALLOWED
         message = f"node {known.name}: deletion denied: {refusal}"
         return reviews.AdmissionResponse(denial_of(request, known.name, message, refusal))
+
+
+def deleted_object(request: reviews.AdmissionRequest, resource: Resource[H]) -> H:
+    """The node or claim that is to be deleted. Raises InvalidReview."""
+    try:
+        found = resource.decode(reviews.required(request.old_object, "oldObject"))
+    except msgspec.DecodeError as error:
+        raise reviews.InvalidReview(f"request.oldObject is not a {resource.kind}: {error}") from error
+    if not is_subdomain(found.name):
+        raise reviews.InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
+    return found
 
 
 def denial_of(request: reviews.AdmissionRequest, name: str, message: str, refusal: Refusal) -> reviews.Denial:

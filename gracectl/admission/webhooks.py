@@ -73,6 +73,8 @@ def _of(resource: Resource[Any], *versions: str) -> Mapping[str, Any]:
     return {"group": resource.group, "versions": versions or (resource.version,), "resource": resource.plural}
 
 
+_OF_CLAIMS: Final = _of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS))
+
 NODE_CREATE_WEBHOOK: Final = Webhook(
     name=names.NODE_CREATION_WEBHOOK,
     short="node-create",
@@ -106,7 +108,7 @@ NODE_CLAIM_WEBHOOK: Final = Webhook(
     path="/validate/nodeclaims",
     kind="validating",
     operations=("CREATE", "UPDATE"),
-    **_of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS)),
+    **_OF_CLAIMS,
 )
 NODE_CLAIM_DELETE_WEBHOOK: Final = Webhook(
     name=names.NODE_CLAIM_DELETION_WEBHOOK,
@@ -117,7 +119,7 @@ NODE_CLAIM_DELETE_WEBHOOK: Final = Webhook(
     condition=("has-node", HAS_NODE),
     is_needed=True,
     has_side_effects=True,
-    **_of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS)),
+    **_OF_CLAIMS,
 )
 WEBHOOKS: Final = (
     NODE_CREATE_WEBHOOK,

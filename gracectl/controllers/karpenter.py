@@ -28,10 +28,15 @@ POLL_SECONDS: Final = 30.0
 
 
 class Presence(msgspec.Struct):
-    """Other controllers in the cluster. `has_karpenter`: it is installed, or that is not known yet. Without it, no
-    claim is Karpenter's, whatever its labels and nodeClassRef: others make claims too."""
+    """Other controllers in the cluster. `has_karpenter`: whether it is installed; None: not known yet."""
 
-    has_karpenter: bool = True
+    has_karpenter: bool | None = None
+
+    @property
+    def owns_claims(self) -> bool:
+        """Whether claims may be Karpenter's. Without it none is, whatever its labels and nodeClassRef: others make
+        claims too."""
+        return self.has_karpenter is not False
 
 
 class KarpenterPresence:
@@ -42,12 +47,15 @@ class KarpenterPresence:
         self._clock = clock
         self._presence = presence
         self._appeared = appeared
-        self.is_installed = False
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it has been seen."""
+        return self._presence.has_karpenter is True
 
     async def look(self) -> bool:
         """Whether it is installed, or was. Raises ApiError."""
-        self.is_installed = self.is_installed or await is_served(self._client, NODE_POOL_VERSIONS)
-        self._presence.has_karpenter = self.is_installed
+        self._presence.has_karpenter = self.is_installed or await is_served(self._client, NODE_POOL_VERSIONS)
         return self.is_installed
 
     async def run(self) -> None:

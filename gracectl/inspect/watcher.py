@@ -61,7 +61,8 @@ async def snapshot(
     cluster = empty_cluster_cache()
     await fill(cluster.nodes, client, informers.nodes)
     await fill_served(cluster.claims, client, informers.claims)
-    await _look_for_karpenter(client, cluster)
+    if len(cluster.claims):
+        await _look_for_karpenter(client, cluster)
     selected = {*(node.name for node in cluster.nodes.values() if selects(node)), *others(cluster)}
 
     async def read_budgets() -> None:

@@ -206,11 +206,11 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     def owner_of_claim(self, claim: NodeClaim) -> Ownership | None:
         """The other controller that terminates a claim; None: ours, if the settings select it."""
-        return other_owner_of_claim(claim) if self.presence.has_karpenter else None
+        return other_owner_of_claim(claim) if self.presence.owns_claims else None
 
     def owning_claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
         """The claims that may show another owner of a node."""
-        return self.claims_of(node) if self.presence.has_karpenter else ()
+        return self.claims_of(node) if self.presence.owns_claims else ()
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """The pods bound to a node."""
