@@ -7,7 +7,8 @@ watch over HTTP.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -101,25 +102,35 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
         if building.cancelled_caught:
             empty = Result(seconds=0.0, seed=order.seed, speed=order.speed, ok=False)
             return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")
-        settings = Settings(
-            provider=ProviderSettings("simulated", {"endpoint": url}),
-            plan=PlanSettings(REPLACEMENT_SECONDS / order.speed),
-        )
-        async with (
-            connected(ClusterTarget(str(kubeconfig))) as there,
-            closed_despite_cancellation(aiohttp.ClientSession()) as session,
-        ):
-            controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
-            await controller.check()
-            stage = Stage(view, there, settings)
+        async with controlled(kubeconfig, url, order, view, spans) as (controller, stage, api):
             # The verifier has its own clock, which the controller does not adjust.
-            play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), stage)
+            play = _Play(order, controller, api, SystemClock(), stage)
             if not order.ui:
                 return await play.run(deadline, finished)
             options = ServingOptions(bind="127.0.0.1:0")
-            async with board_served(there, EffectiveSettings(settings, "demo"), options) as board:
+            async with board_served(stage.connection, EffectiveSettings(stage.settings, "demo"), options) as board:
                 waited = await _until_opened(board, view)
                 return await play.run(deadline + waited, finished)
+
+
+@asynccontextmanager
+async def controlled(
+    kubeconfig: Path, url: str, order: Order, view: View, spans: SpanSink | None
+) -> AsyncIterator[tuple[Controller, Stage, OverHttp]]:
+    """A controller of an embedded cluster, checked and not running yet, the display of its nodes, and its server.
+
+    `url`: of its instance provider. Raises ApiError.
+    """
+    settings = Settings(
+        provider=ProviderSettings("simulated", {"endpoint": url}), plan=PlanSettings(REPLACEMENT_SECONDS / order.speed)
+    )
+    async with (
+        connected(ClusterTarget(str(kubeconfig))) as there,
+        closed_despite_cancellation(aiohttp.ClientSession()) as session,
+    ):
+        controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
+        await controller.check()
+        yield controller, Stage(view, there, settings), OverHttp(session, there.cluster.server)
 
 
 async def _until_opened(board: ServedBoard, view: View) -> float:

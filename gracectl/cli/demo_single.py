@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import anyio
 import msgspec
 from kubesim.cluster import EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PREFIX
-from kubesim.controllers.client import OverHttp, ask
+from kubesim.controllers.client import ask
 from kubesim.controllers.objects import is_ready, is_terminating, labels_of, node_of
 from kubesim.controllers.paths import DEPLOYMENTS, NODES, path_of
 from kubesim.server.api import JsonObject
@@ -19,20 +18,13 @@ from kubesim.verifier.verifier import Verifier
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gracectl.app.controller import Controller
-from gracectl.cli.config import provider_of
 from gracectl.cli.console import Row, Table
-from gracectl.cli.demo_play import REPLACEMENT_SECONDS, Order, Stage
+from gracectl.cli.demo_play import Order, Stage, controlled
 from gracectl.cli.demo_traffic import Traffic
 from gracectl.cli.embedded import served
-from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.report import JsonObject as Report
 from gracectl.cli.status.view import View
 from gracectl.cli.telemetry import traced
-from gracectl.cloud.provider import ProviderSettings
-from gracectl.config import Settings
-from gracectl.config.settings import PlanSettings
-from gracectl.kube.connection import closed_despite_cancellation
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 
@@ -81,26 +73,17 @@ async def perform_single(order: Order, folder: Path, view: View) -> SingleResult
     view.echo("Starting an embedded cluster of 3 nodes, and a server process in each of 2 pods …")
     async with traced(order.trace_file) as spans, served(kubeconfig, speed=order.speed, seed=order.seed) as world:
         cluster, url = world
-        settings = Settings(
-            provider=ProviderSettings("simulated", {"endpoint": url}),
-            plan=PlanSettings(REPLACEMENT_SECONDS / order.speed),
-        )
-        async with (
-            connected(ClusterTarget(str(kubeconfig))) as there,
-            closed_despite_cancellation(aiohttp.ClientSession()) as session,
-        ):
-            controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
-            await controller.check()
+        async with controlled(kubeconfig, url, order, view, spans) as (controller, nodes, api):
             clock = SystemClock()
             traffic = Traffic(cluster, clock, (FIRST, PLAIN), WARM_UP_SECONDS / order.speed)
-            play = _Play(order, cluster, traffic, Verifier(OverHttp(session, there.cluster.server), clock))
+            play = _Play(order, cluster, traffic, Verifier(api, clock))
             stop = anyio.Event()
             async with traffic.running(), anyio.create_task_group() as group:
                 await group.start(play.verifier.run)
                 async with anyio.create_task_group() as stage:
                     stage.start_soon(controller.run, stop)
                     with anyio.CancelScope(deadline=deadline) as playing:
-                        await play.run(Stage(view, there, settings))
+                        await play.run(nodes)
                     stop.set()
                 result = await play.result(is_over_time=playing.cancelled_caught)
                 group.cancel_scope.cancel()

@@ -32,7 +32,7 @@ CLIENTS: Final = {
     "telemetry/collector.py": "below", "telemetry/tracing.py": "below: its session is of telemetry/collector.py",
     "telemetry/otlp_metrics.py": "below: its session is of telemetry/collector.py",
     "cli/demo_play.py": "reads the page of its own process",
-    "cli/demo_single.py": "asks servers of its own", "cli/demo_traffic.py": "asks servers of its own",
+    "cli/demo_traffic.py": "asks servers of its own",
     "interruption/metadata.py": "tests/unit/interruption/test_metadata.py: LARGEST_ANSWER",
 }  # fmt: skip
 """Modules that make an HTTP client, and where their limits are tested."""
