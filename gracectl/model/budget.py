@@ -30,6 +30,8 @@ class PodDisruptionBudget(NamespacedObject, frozen=True, gc=False):
     """Pod name to the instant of its eviction, until the controller has seen the pod go (120 s at most)."""
     verdict: Condition | None = None
     """The condition DisruptionAllowed: since when the budget has allowed something or nothing, and why."""
+    created: float = 0.0
+    """Instant of metadata.creationTimestamp."""
     deletion_timestamp: float | None = None
 
 

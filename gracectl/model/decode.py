@@ -204,6 +204,7 @@ class BudgetDecoder(_SharingDecoder):
             expected_pods=status.expected_pods or 0,
             disrupted_pods=disrupted(status.disrupted_pods),
             verdict=condition_of(conditions(status, cut), names.DISRUPTION_ALLOWED),
+            created=created(meta.creation_timestamp),
             deletion_timestamp=instant(meta.deletion_timestamp),
         )
 

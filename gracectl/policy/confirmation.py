@@ -35,9 +35,10 @@ def confirmed(forecast: Forecast, before: Sightings) -> tuple[Forecast, Sighting
     seen = {key: before.get(key, at) for key in map(_key, found)}
 
     def is_confirmed(cause: NeverCause) -> bool:
-        if cause.is_settled or (cause.since is not None and at - cause.since >= SETTLED_SECONDS):
-            return True
         was_allowing = not allowing.isdisjoint(cause.budgets)
+        has_lasted = cause.since is not None and at - cause.since >= SETTLED_SECONDS
+        if has_lasted or (cause.is_settled and not was_allowing):
+            return True
         return at - seen[_key(cause)] >= (SETTLED_SECONDS if was_allowing else AGREE_SECONDS)
 
     return _with_causes(forecast, is_confirmed, "whether this lasts"), seen

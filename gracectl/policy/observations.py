@@ -31,7 +31,8 @@ class Observations(msgspec.Struct, frozen=True):
 
     `missing_since`: by budget, when each missing pod became missing, the earliest first; only observed ones.
     `recoveries`: by budget, seconds from evictions until the replacements counted as healthy. `termination_seconds`:
-    the median; None: none observed. `allowing`: budgets that at some time required fewer than all of their pods.
+    the median; None: none observed. `allowing`: budgets that at some time allowed a disruption, or required fewer than
+    all of their pods.
     """
 
     missing_since: Mapping[BudgetKey, tuple[float, ...]] = {}
@@ -92,7 +93,8 @@ class ObservationLog:
         while len(watched.missing) > max(budget.expected_pods - healthy, 0):
             watched.missing.popleft()  # scaled down: it is not replaced
         watched.healthy = healthy
-        watched.has_allowed = watched.has_allowed or (budget.expected_pods > 0 and not never_allows(budget))
+        allows = budget.disruptions_allowed > 0 or (budget.expected_pods > 0 and not never_allows(budget))
+        watched.has_allowed = watched.has_allowed or allows
 
     def forget_budget(self, key: BudgetKey) -> None:
         """The budget is deleted."""

@@ -5,6 +5,8 @@ A cause is structural only if a person must change something. All other causes m
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from gracectl.model import names
@@ -16,6 +18,9 @@ from gracectl.policy.budgets import failure_of, has_no_scale, is_counted, never_
 from gracectl.policy.plan import Blocker, NodeView, Outcome, PodPlan, came_late
 from gracectl.policy.remedies import JOB
 from gracectl.policy.volumes import listed_attachments
+
+FIRST_COUNT_SECONDS: Final = 10.0
+"""Time after its creation by which a budget has its first verdict."""
 
 REPORTED = {
     names.EVICTION_REFUSED: "when the server admits evictions that it refuses for no budget",
@@ -98,7 +103,7 @@ def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool
         return f"what budget {budget.full_name} allows: it is being counted"
     if never_allows(budget):
         cause = _because(NeverKind.BUDGET_ALLOWS_NOTHING, entry.reason, entry, budget)
-        return msgspec.structs.replace(cause, is_settled=requires_all(budget))
+        return msgspec.structs.replace(cause, is_settled=requires_all(budget) and not has_allowed(budget))
     if is_hopeless and not entry.pod.owners:
         # Even where every pod becomes Ready and every controller replaces its pods immediately, it stays.
         reason = f"{entry.reason}, and its pods without a controller are not replaced"
@@ -117,6 +122,15 @@ def _because(kind: NeverKind, reason: str, entry: PodPlan, budget: PodDisruption
     verdict = budget.verdict
     since = None if verdict is None or verdict.status == names.TRUE else verdict.last_transition
     return NeverCause(kind, reason, entry.pod.full_name, (budget.full_name,), is_settled=False, since=since)
+
+
+def has_allowed(budget: PodDisruptionBudget) -> bool:
+    """Whether a budget that allows nothing seems to have allowed something before.
+
+    One that requires all pods may: it counts what its controllers want, and more pods than that may have its labels.
+    """
+    since = budget.verdict.last_transition if budget.verdict is not None else None
+    return since is not None and since > budget.created + FIRST_COUNT_SECONDS
 
 
 def requires_all(budget: PodDisruptionBudget) -> bool:

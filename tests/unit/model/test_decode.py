@@ -143,6 +143,7 @@ def test_a_whole_budget() -> None:
     )  # fmt: skip
     assert budget == PodDisruptionBudget(
         namespace="shop", name="web", uid="4f9c", resource_version="42", generation=3, observed_generation=2,
+        created=NEW_YEAR,
         selector=LabelSelector({"app": "web"}, (Requirement("tier", "In", ("front", "back")),)),
         min_available=None, max_unavailable="30%", unhealthy_pod_eviction_policy="AlwaysAllow", disruptions_allowed=1,
         current_healthy=4, desired_healthy=3, expected_pods=5, disrupted_pods={"web-1": NEW_YEAR},

@@ -73,6 +73,24 @@ def test_what_a_spec_says_needs_one_reading() -> None:
     assert not is_unconfirmed(answer, seen)
 
 
+def test_more_pods_than_a_budget_counts_may_make_it_allow() -> None:
+    """It requires all pods that controllers want, and was seen to allow one: pods without them have its labels, too."""
+    log = ObservationLog()
+    log.note_budget(a_budget(current_healthy=4, desired_healthy=3, max_unavailable=0), NOW)
+    observed = log.observations()
+    now_spent = a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0)
+    _, seen = read(now_spent, 0, {}, observed=observed)
+    assert isinstance(drained(read(now_spent, AGREE_SECONDS, seen, observed=observed)[0]), Unknown)
+    assert isinstance(drained(read(now_spent, SETTLED_SECONDS, seen, observed=observed)[0]), Never)
+
+
+def test_what_a_spec_says_needs_two_readings_if_the_budget_has_allowed_something_before() -> None:
+    for created, answer in ((NOW - 1, Never), (NOW - 3600, Unknown)):
+        verdict = Condition(names.DISRUPTION_ALLOWED, "False", "InsufficientPods", "", NOW)
+        budget = a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0, verdict=verdict, created=created)
+        assert isinstance(drained(read(budget, 0, {})[0]), answer)
+
+
 def test_never_is_not_said_of_what_has_changed_since() -> None:
     answer, _ = read(a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0), 0, {})
     assert current(answer, lambda cause: NOW) is answer
