@@ -67,6 +67,7 @@ READ: Final = {
     "antlr4-python3-runtime": "BSD-3-Clause",
     "colorama": "BSD-3-Clause",
     "contourpy": "BSD-3-Clause",
+    "cronsim": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
     "itsdangerous": "BSD-3-Clause",
     "jinja2": "BSD-3-Clause",

@@ -28,17 +28,27 @@ class HoldReason(StrEnum):
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     REFUSED = "DeletionRefused"
     PROVIDER_NONE = "ProviderNone"
+    FROZEN = "Frozen"
+    OUTSIDE_WINDOW = "OutsideWindow"
 
 
-PREDICATES: Final = {HoldReason.PACE: "waiting for its turn", HoldReason.REFUSED: "its deletion was refused"}
+PREDICATES: Final = {
+    HoldReason.PACE: "waiting for its turn",
+    HoldReason.REFUSED: "its deletion was refused",
+    HoldReason.OUTSIDE_WINDOW: "waiting",
+}
 """Predicates in messages; with other reasons a termination is blocked."""
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Blocker of a termination. `text`: `pod shop/job is protected by …; next step`."""
+    """Blocker of a termination. `text`: `pod shop/job is protected by …; next step`.
+
+    `until`: the instant (Unix seconds) at which a freeze or a closed window ends by itself.
+    """
 
     reason: HoldReason
     text: str
+    until: float | None = None
 
 
 class PendingTermination(msgspec.Struct, frozen=True):

@@ -1,0 +1,24 @@
+"""A window of time as settings and objects write it: when it opens, for how long, and in which time zone.
+
+The fields are text, as written; `policy.windows` reads them and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+MOST_WINDOWS: Final = 32
+"""Maximum number of windows of one object or setting."""
+
+
+class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Opens at each time of `schedule` (cron) in `time_zone` (IANA name), for `duration` (Go's grammar)."""
+
+    schedule: str
+    duration: str
+    time_zone: str = "UTC"
+
+
+Windows = Annotated[tuple[Window, ...], msgspec.Meta(max_length=MOST_WINDOWS)]
