@@ -27,7 +27,8 @@ from gracectl.model.decode import (
 )
 from gracectl.model.envelope import UndecodableObject, decode_birth, decode_envelope
 from gracectl.model.machine import decode_machine
-from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
+from gracectl.model.names import CLUSTER_API_GROUP, GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
+from gracectl.model.nodedrain import decode_node_drain
 from gracectl.model.untrusted import Decoder
 from gracectl.model.workloads import decode_workload
 
@@ -133,6 +134,8 @@ NODE_BUDGETS = Resource(
     decode_node_budget,
     namespaced=False,
 )
+"""A cluster serves them, or (before `gracectl crds` was applied) not."""
+NODE_DRAINS = Resource(GROUP, "v1alpha1", "nodedrains", "NodeDrain", decode_node_drain, namespaced=False)
 """A cluster serves them, or (before `gracectl crds` was applied) not."""
 MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "machines", "Machine", decode_machine, cancellable=True)
 MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))

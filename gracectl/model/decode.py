@@ -21,6 +21,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import ConfigMap, Lease, condition_of
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import gates_of
 from gracectl.model.parts import (
     EVERY_NODE,
     LONGEST_NAME,
@@ -144,6 +145,7 @@ class NodeDecoder(_SharingDecoder):
             provider_id=identity("spec.providerID", spec.provider_id),
             addresses=addresses(read.status),
             conditions=conditions(read.status, share.string),
+            gates=gates_of(raw),
         )
 
 

@@ -15,6 +15,8 @@ KARPENTER_GROUP: Final = "karpenter.sh"
 TERMINATION_GROUP: Final = "termination.karpenter.sh"
 """NodeDisruptionBudget."""
 TERMINATION_VERSION: Final = "v1alpha2"
+GROUP: Final = "gracectl.io"
+"""NodeDrain."""
 CLUSTER_API_GROUP: Final = "cluster.x-k8s.io"
 """Machine of Cluster API; served as v1beta2 and v1beta1."""
 
@@ -46,6 +48,12 @@ CORDONED: Final = "gracectl.io/cordoned"
 """On nodes in maintenance: what an uncordon removes, words with commas between; empty when only conditions are left."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
 """Node annotation: end (RFC 3339) of a maintenance of an unhealthy node, from which its health counts."""
+NODE_DRAIN: Final = "gracectl.io/node-drain"
+"""On nodes that a NodeDrain has begun: its name and UID, with a slash between. On NodeDrains: our finalizer."""
+REQUESTED_BY: Final = "gracectl.io/requested-by"
+"""On NodeDrains: the user who created it. Written by our admission webhook, whatever the client sends."""
+GATE: Final = "gate.gracectl.io/"
+"""Prefix of annotations on nodes and NodeDrains: no NodeDrain begins the node before its owner removes it."""
 PENDING_CORDONED: Final = "gracectl.io/pending-cordoned"
 """Node annotation: comma-separated list of what gracectl added to a pending node, removed with the label."""
 SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
@@ -95,7 +103,7 @@ CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TR
 """Likewise for node claims."""
 NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {
     *(DO_NOT_DISRUPT, KEEP_DRAINED, DRAIN_DEADLINE, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED),
-    INTERRUPTION,
+    *(INTERRUPTION, NODE_DRAIN),
 }
 """Likewise for nodes."""
 
@@ -167,6 +175,11 @@ DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 """Condition of disruption budgets, for pods and for nodes."""
 SYNC_FAILED: Final = "SyncFailed"
 """Reason of DISRUPTION_ALLOWED where the budget cannot be counted; its message says why."""
+
+PROGRESSING: Final = "Progressing"
+BLOCKED: Final = "Blocked"
+COMPLETE: Final = "Complete"
+"""Conditions of NodeDrains; the fourth is FAILED."""
 
 SUFFICIENT_NODES: Final = "SufficientNodes"
 INSUFFICIENT_NODES: Final = "InsufficientNodes"

@@ -36,6 +36,8 @@ class Node(ClusterObject, frozen=True, gc=False):
     addresses: tuple[str, ...] = ()
     """IP addresses and host names of its status, the first few; what can be neither is left out."""
     conditions: tuple[Condition, ...] = ()
+    gates: tuple[str, ...] = ()
+    """Names of its gates (annotations `gate.gracectl.io/NAME`), sorted."""
 
     @property
     def ready(self) -> bool:

@@ -194,6 +194,7 @@ class NodeAnnotations(ClaimAnnotations):
     pending_cordoned: str | None = msgspec.field(default=None, name=names.PENDING_CORDONED)
     shutdown_cordoned: str | None = msgspec.field(default=None, name=names.SHUTDOWN_CORDONED)
     interruption: str | None = msgspec.field(default=None, name=names.INTERRUPTION)
+    node_drain: str | None = msgspec.field(default=None, name=names.NODE_DRAIN)
 
 
 class NodeMeta(Meta):

@@ -90,6 +90,34 @@ NODE_BUDGET: Final = {
     "spec": {"selector": SELECTOR, "maxUnavailable": "10%"},
     "status": {"expectedNodes": 3, "disruptedNodes": {"n1": "2026-01-01T00:00:00Z"}, "conditions": CONDITIONS},
 }
+NODE_DRAIN: Final = {
+    "kind": "NodeDrain",
+    "metadata": {**META, "annotations": {"gracectl.io/requested-by": "ana", "gate.gracectl.io/backup": ""}},
+    "spec": {
+        "action": "Terminate",
+        "nodeSelector": SELECTOR,
+        "maxConcurrent": "10%",
+        "order": "ByForecast",
+        "onUndrainable": "Skip",
+        "timeout": "1h30m",
+        "ttlSecondsAfterFinished": 60,
+    },
+    "status": {
+        "startTime": "2026-01-01T00:00:00Z",
+        "counts": {"total": 2, "done": 1},
+        "nodes": [
+            {
+                "name": "n1",
+                "uid": "u1",
+                "state": "Draining",
+                "podsLeft": 1,
+                "blockedBy": [{"kind": "PodDisruptionBudget", "name": "web", "until": "2026-01-01T00:00:00Z"}],
+            }
+        ],
+        "scope": {"inProgress": ["n1/u1"], "drained": ["n2/u2"]},
+        "conditions": CONDITIONS,
+    },
+}
 ATTACHMENT: Final = {
     "kind": "VolumeAttachment",
     "metadata": META,

@@ -31,6 +31,7 @@ from fuzz.samples import (
     NETWORK_POLICY,
     NODE,
     NODE_BUDGET,
+    NODE_DRAIN,
     PENDING,
     POD,
     QUOTA,
@@ -99,6 +100,7 @@ from gracectl.model.envelope import (
 )
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import decode_node_drain
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
@@ -499,6 +501,7 @@ TARGETS: Final = (
     Target("node-claims", _of_kind(CLAIM), _decodes(decode_claim, _expiry_of)),
     Target("budgets", _of_kind(BUDGET), _decodes(decode_budget, _allows)),
     Target("node-budgets", _of_kind(NODE_BUDGET), _decodes(decode_node_budget, _counts)),
+    Target("node-drains", _of_kind(NODE_DRAIN), _decodes(decode_node_drain)),
     Target("attachments", _of_kind(ATTACHMENT), _decodes(decode_attachment)),
     Target("volume-claims", _of_kind(VOLUME_CLAIM), _decodes(decode_volume_claim)),
     Target("volumes", _of_kind(VOLUME), _decodes(decode_volume, _pins)),

@@ -25,6 +25,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition, OwnerReference
 from gracectl.model.node import Node, Taint
+from gracectl.model.nodedrain import WireNodeDrain
 from gracectl.model.pod import Pod, Toleration
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
@@ -163,7 +164,7 @@ BYTES: Final = 1_200_000
 WIRE: Final[dict[str, type]] = {
     "pods": wire.Pod, "nodes": wire.Node, "nodeclaims": wire.NodeClaim, "poddisruptionbudgets": wire.Budget,
     "nodedisruptionbudgets": wire.NodeBudget, "volumeattachments": wire.Attachment,
-    "persistentvolumeclaims": wire.VolumeClaim, "leases": wire.Lease, "machines": machine._Machine,
+    "nodedrains": WireNodeDrain, "persistentvolumeclaims": wire.VolumeClaim, "leases": wire.Lease, "machines": machine._Machine,
 }  # fmt: skip
 """What is read of the kinds that are kept in memory, by plural."""
 
@@ -187,6 +188,8 @@ def kinds() -> dict[str, Resource[Any]]:
 def enlarged(plural: str) -> Iterator[tuple[str, bytes]]:
     """The path of each field of a kind, and an object in which that field is large."""
     smallest: dict[str, Any] = {"metadata": {"name": "a", "namespace": "shop", "uid": "1", "resourceVersion": "1"}}
+    if plural == "nodedrains":
+        smallest["spec"] = {"action": "Drain"}
     for path, value in _large(WIRE[plural]):
         yield ".".join(path), msgspec.json.encode(_with(smallest, path, value))
 
@@ -278,6 +281,7 @@ RAW: Final[dict[str, Any]] = {
     ),
 }
 """Parts that are read by themselves."""
+RAW["nodeSelector"] = RAW["selector"]
 
 
 # Terminating nodes, as caches show them, and scenes of them as commands show them.

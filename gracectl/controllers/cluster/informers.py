@@ -22,6 +22,7 @@ from gracectl.kube.resources import (
     MACHINE_VERSIONS,
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
+    NODE_DRAINS,
     NODES,
     PODS,
     VOLUME_ATTACHMENTS,
@@ -32,6 +33,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import BudgetDecoder, ClaimDecoder, NodeBudgetDecoder, NodeDecoder, PodDecoder
 from gracectl.model.machine import Machine
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import NodeDrain, NodeDrainDecoder
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.sharing import Sharing
 from gracectl.runtime.clock import Clock
@@ -48,6 +50,7 @@ class Sources(msgspec.Struct, frozen=True):
     claims: tuple[Resource[NodeClaim], ...]
     budgets: Resource[PodDisruptionBudget]
     node_budgets: Resource[NodeDisruptionBudget]
+    node_drains: Resource[NodeDrain]
     attachments: Resource[VolumeAttachment] = VOLUME_ATTACHMENTS
 
 
@@ -60,6 +63,7 @@ def new_informers() -> Sources:
         claims=tuple(version.read_by(ClaimDecoder(sharing)) for version in NODE_CLAIM_VERSIONS),
         budgets=BUDGETS.read_by(BudgetDecoder(sharing)),
         node_budgets=NODE_BUDGETS.read_by(NodeBudgetDecoder(sharing)),
+        node_drains=NODE_DRAINS.read_by(NodeDrainDecoder(sharing)),
     )
 
 
@@ -116,6 +120,10 @@ class Reflectors:
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
         """Reflector of all node disruption budgets; empty where the cluster has no such kind."""
         return self._reflector(self._sources.node_budgets, into, msgspec.structs.replace(self._settings, optional=True))
+
+    def of_node_drains(self, into: Writable[NodeDrain]) -> Reflector[NodeDrain]:
+        """Reflector of all NodeDrains; empty where the cluster has no such kind."""
+        return self._reflector(self._sources.node_drains, into, msgspec.structs.replace(self._settings, optional=True))
 
     def _reflector(
         self, resource: Resource[T] | tuple[Resource[T], ...], into: Writable[T], settings: ReflectorSettings

@@ -341,7 +341,7 @@ def test_definitions_are_those_that_the_program_prints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "count"), [({"install": False, "nodeClaims": True}, 0), ({}, 1), ({"nodeClaims": True}, 2)]
+    ("values", "count"), [({"install": False, "nodeClaims": True}, 0), ({}, 2), ({"nodeClaims": True}, 3)]
 )
 def test_only_wanted_definitions_are_made(values: JsonObject, count: int) -> None:
     assert len(Release(values={"crds": values}).of_kind("CustomResourceDefinition")) == count

@@ -61,7 +61,7 @@ def test_help_says_what_to_do_with_them() -> None:
     assert "gracectl crds | kubectl apply --server-side -f -" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize(("crds", "names"), [(None, 2), (True, 2), (False, 0)])
+@pytest.mark.parametrize(("crds", "names"), [(None, 3), (True, 3), (False, 0)])
 def test_a_simulation_has_them_unless_it_is_told_otherwise(crds: bool | None, names: int) -> None:
     scenario = Choice(scenario="small", crds=crds).read()
     assert len(options_of(scenario, shipped_definitions()).definitions) == names

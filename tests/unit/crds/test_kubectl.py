@@ -97,7 +97,14 @@ async def test_explain_warns_of_what_a_grace_period_does(claimed: tuple[Kubectl,
 @pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["client-side", "server-side"])
 async def test_the_definitions_are_applied_again_and_again(lonely_kubectl: Kubectl, options: tuple[str, ...]) -> None:
     kubectl, kind = lonely_kubectl, "customresourcedefinition.apiextensions.k8s.io"
-    names = (f"{kind}/nodeclaims.karpenter.sh", f"{kind}/nodedisruptionbudgets.termination.karpenter.sh")
+    names = [
+        f"{kind}/{name}"
+        for name in (
+            "nodedrains.gracectl.io",
+            "nodeclaims.karpenter.sh",
+            "nodedisruptionbudgets.termination.karpenter.sh",
+        )
+    ]
     first = await kubectl("apply", "-f", "-", *options, stdin=manifests())
     assert first.splitlines() == [f"{name} {'serverside-applied' if options else 'created'}" for name in names]
     await kubectl("wait", "--for=condition=Established", *names)

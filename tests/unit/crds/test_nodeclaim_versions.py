@@ -55,7 +55,7 @@ def path(version: str) -> str:
 
 def schema(version: str) -> dict[str, Any]:
     """The schema of a version of the shipped definition."""
-    definition, _ = shipped_definitions()
+    (definition,) = (each for each in shipped_definitions() if each["metadata"]["name"] == "nodeclaims.karpenter.sh")
     versions = {f"karpenter.sh/{each['name']}": each for each in definition["spec"]["versions"]}
     whole: dict[str, Any] = versions[version]["schema"]["openAPIV3Schema"]
     return whole
