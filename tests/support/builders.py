@@ -164,7 +164,8 @@ BYTES: Final = 1_200_000
 WIRE: Final[dict[str, type]] = {
     "pods": wire.Pod, "nodes": wire.Node, "nodeclaims": wire.NodeClaim, "poddisruptionbudgets": wire.Budget,
     "nodedisruptionbudgets": wire.NodeBudget, "volumeattachments": wire.Attachment,
-    "nodedrains": WireNodeDrain, "persistentvolumeclaims": wire.VolumeClaim, "leases": wire.Lease, "machines": machine._Machine,
+    "nodedrains": WireNodeDrain, "persistentvolumeclaims": wire.VolumeClaim, "leases": wire.Lease,
+    "machines": machine._Machine,
 }  # fmt: skip
 """What is read of the kinds that are kept in memory, by plural."""
 
