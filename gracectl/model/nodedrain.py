@@ -85,7 +85,7 @@ class NodeState(StrEnum):
     CANCELED = "Canceled"
 
 
-class Blocker(wire.Object, frozen=True, omit_defaults=True):
+class Blocker(msgspec.Struct, frozen=True, gc=False):
     """An object that blocks a node."""
 
     kind: str = ""
@@ -109,7 +109,7 @@ class NodeProgress(msgspec.Struct, frozen=True, gc=False):
     trace_id: str = ""
 
 
-class Counts(wire.Object, frozen=True):
+class Counts(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """status.counts."""
 
     total: int = 0
@@ -123,7 +123,7 @@ class Counts(wire.Object, frozen=True):
     canceled: int = 0
 
 
-class Scope(wire.Object, frozen=True, omit_defaults=True):
+class Scope(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """status.scope: each node of the campaign as `NAME/UID`, in the field of its state."""
 
     pending: tuple[str, ...] = ()
