@@ -16,6 +16,7 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
+from gracectl.controllers.cluster.workloads import WorkloadReads
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
@@ -123,6 +124,7 @@ class NodeDrains:
             background=self._background,
             status_writes=self._status_writes,
             releases={},
+            workload_reads=WorkloadReads(self.clock),
             without_instance=WeakValueDictionary(),
             finalizer=dependencies.finalizer,
             leaves_marks=manages is None,

@@ -14,8 +14,8 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.foreign import harmless
-from gracectl.model.parts import LONGEST_NAME
 from gracectl.model.pod import LONGEST_RELEASE, Pod
+from gracectl.model.selectors import is_subdomain, validate_label_value
 from gracectl.model.times import format_time, parse_time
 
 LABELS: Final = (names.POD_TEMPLATE_HASH, names.ROLLOUT_HASH, names.REPLACE_FIRST)
@@ -61,9 +61,12 @@ def release_of(pod: Pod) -> Release | None:
     if parts[2] not in LABELS or pod.labels.get(parts[2]) != names.RELEASED:
         return None
     try:
-        return Release(parse_time(parts[0]), harmless(kind), harmless(workload, LONGEST_NAME), parts[2], parts[3])
+        # What is written back to the label, and selected by: the server would refuse other text each time.
+        validate_label_value(parts[3])
+        release = Release(parse_time(parts[0]), harmless(kind), workload, parts[2], parts[3])
     except ValueError:
         return None
+    return release if is_subdomain(release.replica_set) else None
 
 
 def release_patch(release: Release) -> Patched:

@@ -53,7 +53,7 @@ class NotReplaced(StrEnum):
     """A replacement is likely to take longer than the time until its deletion."""
 
 
-class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """What was read of a pod's workload. `read_at`: monotonic seconds.
 
     `missing`: what could not be read, and why; empty if nothing. `replica_set`, `above`: None if they do not exist;
@@ -188,7 +188,8 @@ def new_release(pod: Pod, facts: WorkloadFacts, now: float) -> Release | None:
 def _released(
     pod: Pod, release: Release, facts: WorkloadFacts | None, settings: ReplaceFirst, now: float
 ) -> ReplacementDecision | None:
-    ends = release.at + settings.patience
+    # Any client may write a later instant than ours: the pod would block its node until then.
+    ends = release.at + settings.patience if release.at <= now + settings.patience else now
     if facts is not None and not facts.missing:
         if facts.is_gone and facts.above is None:
             return ReplacementDecision(ReplacementStep.RETURN, "replace first: its ReplicaSet is gone")

@@ -6,6 +6,7 @@ Read on demand, by name or within one namespace, and only where the feature is u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import aclosing
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -13,16 +14,18 @@ import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
-from gracectl.kube.requests import Key, Selection
-from gracectl.kube.resources import NAMESPACES, PODS, ROLLOUTS, VOLUME_CLAIMS, Resource
-from gracectl.model.bounds import size_of
+from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, TooLarge
+from gracectl.kube.requests import ALL, Key, Selection
+from gracectl.kube.resources import NAMESPACES, PODS, ROLLOUTS, VOLUME_CLAIMS, Raw, Resource
+from gracectl.model.bounds import Limits, MemoryQuota, OverLimit, size_of
+from gracectl.model.decode import PodDecoder
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.workloads import (
+    NetworkPolicy,
     PendingPod,
+    Service,
     Workload,
     decode_labels,
     decode_network_policy,
@@ -36,12 +39,28 @@ from gracectl.policy.placement import OtherNode
 from gracectl.policy.release import LABELS, release_of
 from gracectl.policy.replacement import WorkloadFacts, facts_key, may_be_replaced
 from gracectl.policy.settings import ReplaceFirst
+from gracectl.runtime.clock import Clock, LoopClock
+from gracectl.runtime.ratelimit import TokenBucket
 
 T = TypeVar("T")
 
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", decode_volume, namespaced=False)
-SERVICES = Resource("", "v1", "services", "Service", decode_service)
-NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", decode_network_policy)
+
+
+def _decode_service(raw: Raw) -> Service:
+    """A service with those of the labels LABELS that it selects by: a page of services may have 32 MB."""
+    found = decode_service(raw)
+    return msgspec.structs.replace(found, selector={key: "" for key in LABELS if key in found.selector})
+
+
+def _decode_policy(raw: Raw) -> NetworkPolicy:
+    """See `_decode_service`."""
+    found = decode_network_policy(raw)
+    return msgspec.structs.replace(found, keys=found.keys.intersection(LABELS))
+
+
+SERVICES = Resource("", "v1", "services", "Service", _decode_service)
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", _decode_policy)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", decode_quota)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
 DEPLOYMENTS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="deployments", kind="Deployment")
@@ -49,15 +68,23 @@ PENDING_PODS: Resource[PendingPod] = Resource("", "v1", "pods", "Pod", decode_pe
 LABELED_NAMESPACES = NAMESPACES.read_by(decode_labels)
 CONCURRENCY: Final = 10
 LARGEST_FACTS: Final = 4 << 20
-"""Bytes of what is kept of one workload: with more it is not replaced first."""
+"""Bytes of what is read and kept of one workload: with more it is not replaced first."""
+LIMITS: Final = Limits(free=0, per_object=LARGEST_FACTS, per_namespace=16 << 20, in_all=64 << 20)
+"""Of what is kept of all workloads."""
+MOST_CLAIMS: Final = 20
+"""Claims of a workload: each costs two requests. With more it is not replaced first."""
 MOST_WORKLOADS: Final = 200
 """Workloads that a command reads at most."""
+READS_PER_SECOND, READS_AT_ONCE = 1.0, 10
+"""Of one workload: tenants change its pods as often as they like, and a read has ten requests."""
+REMEMBERED: Final = 10_000
+"""Workloads with a limit of their own; then all begin again."""
 ABOVE: Final = {each.kind: each for each in (DEPLOYMENTS, ROLLOUTS)}
 SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
-class _MissingRight(Exception):
-    """What cannot be read, as a message for users."""
+class _Unreadable(Exception):
+    """What cannot be read, and why, as a message for users."""
 
 
 async def read_facts(
@@ -65,18 +92,45 @@ async def read_facts(
 ) -> WorkloadFacts:
     """Read about the workload of a pod of the ReplicaSet `key`. `nodes`: all others; None: unknown. `now`: monotonic.
 
-    Raises ApiError, except for missing rights.
+    Raises ApiError, except for missing rights, and for objects that are too large or cannot be decoded.
     """
     try:
         found = await _Reader(client, pod, key).read(settings, nodes, now)
-    except _MissingRight as missing:
+        size = size_of(msgspec.structs.replace(found, others=None))  # those are the nodes of the cache
+        _check_size(size)
+    except _Unreadable as missing:
         return WorkloadFacts(read_at=now, missing=str(missing))
-    size = size_of(msgspec.structs.replace(found, others=None))  # those are the nodes of the cache
-    if size > LARGEST_FACTS:
-        return WorkloadFacts(
-            read_at=now, missing=f"its workload's objects and pods have more than {LARGEST_FACTS} bytes"
-        )
     return msgspec.structs.replace(found, size=size)
+
+
+class WorkloadReads:
+    """Limits of the workloads that one process knows: their memory, and how often each is read."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quota = MemoryQuota(LIMITS)
+        self._reads: dict[Key, TokenBucket] = {}
+
+    def begin(self, key: Key) -> float:
+        """Returns 0.0 if the workload may be read now, else after how many seconds."""
+        if len(self._reads) > REMEMBERED:
+            self._reads.clear()
+        bucket = self._reads.setdefault(key, TokenBucket(self._clock, READS_PER_SECOND, READS_AT_ONCE))
+        return 0.0 if bucket.take() else bucket.statistics().next_in
+
+    def charged(self, key: Key, facts: WorkloadFacts) -> WorkloadFacts:
+        """The facts, charged to their namespace, or why no more may be known of it."""
+        try:
+            self._quota.charge(facts, key, key[0], facts.size)
+        except OverLimit as error:
+            return WorkloadFacts(read_at=facts.read_at, missing=f"its workload {error}")
+        return facts
+
+
+def _check_size(size: int) -> None:
+    """Raises _Unreadable."""
+    if size > LARGEST_FACTS:
+        raise _Unreadable(f"its workload's objects and pods have more than {LARGEST_FACTS} bytes")
 
 
 async def read_workloads(
@@ -93,7 +147,7 @@ async def read_workloads(
     for pod in pods:
         if (may_be_replaced(pod, settings) or release_of(pod) is not None) and (key := facts_key(pod)) is not None:
             due.setdefault(key, pod)
-    limit = anyio.CapacityLimiter(CONCURRENCY)
+    limit, reads = anyio.CapacityLimiter(CONCURRENCY), WorkloadReads(LoopClock())
 
     async def read(key: Key, pod: Pod) -> None:
         async with limit:
@@ -101,7 +155,7 @@ async def read_workloads(
                 found = await read_facts(client, pod, key, settings, nodes=all_nodes(cluster), now=0.0)
             except ApiError as error:
                 found = WorkloadFacts(read_at=0.0, missing=str(error))
-            cluster.workloads[key] = found
+            cluster.workloads[key] = reads.charged(key, found)
 
     async with anyio.create_task_group() as group:
         for key, pod in islice(due.items(), MOST_WORKLOADS):
@@ -162,7 +216,8 @@ class _Reader:
         if workload is None or workload.selector is None:
             return ()
         labels = ",".join(f"{key}={value}" for key, value in workload.selector.items() if key not in LABELS)
-        return tuple(await self._list(PODS, Selection(labels=labels))) if labels else ()
+        pods = PODS.read_by(PodDecoder())  # the labels that they share count once
+        return tuple(await self._list(pods, Selection(labels=labels))) if labels else ()
 
     async def _selected_by(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -174,6 +229,8 @@ class _Reader:
 
     async def _unshared(self, replica_set: Workload) -> dict[str, str]:
         found: dict[str, str] = {}
+        if len(replica_set.claims) > MOST_CLAIMS:
+            raise _Unreadable(f"its workload has more than {MOST_CLAIMS} volume claims")
         for name in replica_set.claims:
             claim = await self._get(VOLUME_CLAIMS, name)
             if claim is None:
@@ -191,15 +248,47 @@ class _Reader:
             return await self._client.get(resource, (self._namespace if resource.namespaced else "", name))
         except NotFound:
             return None
-        except (Forbidden, NotServed) as error:
-            raise _MissingRight(_missing("get", resource)) from error
+        except ApiError as error:
+            raise _unreadable("get", resource, error) or error from error
 
-    async def _list(self, resource: Resource[T], selection: Selection | None = None) -> list[T]:
+    async def _list(self, resource: Resource[T], selection: Selection = ALL) -> list[T]:
+        objects: list[T] = []
+        bounded = _bounded(resource)
         try:
-            return await read_all(self._client, resource, selection or Selection(), namespace=self._namespace)
-        except (Forbidden, NotServed) as error:
-            raise _MissingRight(_missing("list", resource)) from error
+            async with aclosing(self._client.list(bounded, namespace=self._namespace, selection=selection)) as pages:
+                async for page in pages:
+                    if page.undecodable:
+                        raise _Unreadable(page.undecodable[0].error)
+                    objects += page.items
+        except ApiError as error:
+            raise _unreadable("list", resource, error) or error from error
+        return objects
 
 
-def _missing(verb: str, resource: Resource[T]) -> str:
-    return f"missing permission: {verb} {resource.qualified}"
+def _bounded(resource: Resource[T]) -> Resource[T]:
+    """The resource with a decoder that decodes nothing more when the objects of a list exceed the limit."""
+    size = 0
+
+    def decode(raw: Raw) -> T:
+        nonlocal size
+        try:
+            _check_size(size)
+            found = resource.decode(raw)
+            size += size_of(found)
+            _check_size(size)
+        except _Unreadable as error:
+            raise OverLimit(str(error)) from None
+        except msgspec.DecodeError as error:
+            raise msgspec.ValidationError(f"a {resource.kind} of its namespace cannot be decoded: {error}") from error
+        return found
+
+    return resource.read_by(decode)
+
+
+def _unreadable(verb: str, resource: Resource[T], error: ApiError) -> _Unreadable | None:
+    """None for an error that a repeat may heal."""
+    if isinstance(error, (Forbidden, NotServed)):
+        return _Unreadable(f"missing permission: {verb} {resource.qualified}")
+    if isinstance(error, TooLarge) or isinstance(error.__cause__, msgspec.DecodeError):
+        return _Unreadable(str(error))
+    return None

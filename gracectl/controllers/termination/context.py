@@ -17,6 +17,7 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
+from gracectl.controllers.cluster.workloads import WorkloadReads
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.state import AnyState, E
@@ -63,6 +64,8 @@ class StepContext(msgspec.Struct, frozen=True):
     """Completes writes of conditions; keys: (type of the condition, UID of the object)."""
     releases: dict[Key, float]
     """By ReplicaSet, when (monotonic) one of its pods was released last; infinity while that is requested."""
+    workload_reads: WorkloadReads
+    """Limits of what is read of workloads."""
     without_instance: WeakValueDictionary[str, AnyState]
     """Nodes that are released without their instance, by UID: no other node may rely on them to terminate it."""
     finalizer: Callable[[], FinalizerRule] = FinalizerRule

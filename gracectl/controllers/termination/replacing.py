@@ -44,8 +44,7 @@ READ_BY_COMMAND_SECONDS: Final = 2.0
 CONFLICT_SECONDS: Final = 0.5
 """After a write that was not possible: the watch shows why, or the workload must be read again."""
 MOST_WORKLOADS: Final = 1_000
-MOST_BYTES: Final = 64 << 20
-"""Known workloads and their bytes, beyond which all are read again."""
+"""Known workloads, beyond which those that must be read again are forgotten."""
 CONCURRENCY: Final = 16
 ATTEMPTS: Final = 5
 """Writes of a command to a pod that others write, too."""
@@ -67,9 +66,9 @@ async def replace_first(context: StepContext, decision: Plan) -> float:
     asking = [entry for entry in decision.left if entry.asks_for_replacement]
     if not asking or decision.overdue:
         return math.inf
-    if await _read_workloads(context, asking):
+    if (until_read := await _read_workloads(context, asking)) == 0.0:
         return 0.0
-    seconds = READ_AGAIN_SECONDS if context.leaves_marks else READ_BY_COMMAND_SECONDS
+    seconds = min(until_read, READ_AGAIN_SECONDS if context.leaves_marks else READ_BY_COMMAND_SECONDS)
     for entry in asking:
         if entry.outcome is Outcome.REPLACE:
             seconds = min(seconds, await _release(context, entry))
@@ -80,8 +79,9 @@ async def replace_first(context: StepContext, decision: Plan) -> float:
     return seconds
 
 
-async def _read_workloads(context: StepContext, asking: list[PodPlan]) -> bool:
-    """Read workloads that are not known, or were read long ago; returns whether there were any."""
+async def _read_workloads(context: StepContext, asking: list[PodPlan]) -> float:
+    """Read workloads that are not known, or were read long ago. Returns 0.0 if there were any, else the seconds until
+    one may be read again."""
     known, now = context.cluster.workloads, context.clock.monotonic()
     longest = READ_AGAIN_SECONDS if context.leaves_marks else READ_BY_COMMAND_SECONDS
     due: dict[Key, Pod] = {}
@@ -89,13 +89,21 @@ async def _read_workloads(context: StepContext, asking: list[PodPlan]) -> bool:
         key = facts_key(pod)
         if key is not None and (key not in known or known[key].read_at + longest <= now):
             due.setdefault(key, pod)
-    if len(known) > MOST_WORKLOADS or sum(each.size for each in known.values()) > MOST_BYTES:
-        known.clear()
+    if due and len(known) > MOST_WORKLOADS:
+        for key in [key for key, facts in known.items() if facts.read_at + longest <= now]:
+            del known[key]
+    is_any_read, until_read = False, math.inf
     for key, pod in due.items():
+        if seconds := context.workload_reads.begin(key):
+            until_read = min(until_read, seconds)
+            continue
         nodes = all_nodes(context.cluster) if context.leaves_marks else None
         settings = context.settings.policy.replace_first
-        known[key] = await read_facts(context.client, pod, key, settings, nodes=nodes, now=now)
-    return bool(due)
+        known.pop(key, None)
+        found = await read_facts(context.client, pod, key, settings, nodes=nodes, now=now)
+        known[key] = context.workload_reads.charged(key, found)
+        is_any_read = True
+    return 0.0 if is_any_read else until_read
 
 
 async def _release(context: StepContext, entry: PodPlan) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from kubesim.server.api import JsonObject
 from support.clients import Laptop, a_client, mortal, named
 from support.collector import figures
 from support.replacing import (
+    ASKS,
     annotate_pod,
     edit_deployment,
     endpoints,
@@ -20,7 +22,7 @@ from support.replacing import (
     the_pod,
     web,
 )
-from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
+from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
 
 from gracectl.controllers.cluster import workloads
@@ -28,7 +30,9 @@ from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
+from gracectl.model.bounds import Limits
 from gracectl.model.times import format_time
+from gracectl.model.untrusted import Decoder
 from gracectl.policy.answers import Unknown
 
 BUDGETS = [{"minAvailable": 1}, {"maxUnavailable": 0}, {"minAvailable": "100%"}, None]
@@ -97,6 +101,61 @@ async def test_a_workload_that_takes_too_much_memory_is_not_replaced_first(monke
             assert "not replaced first: its workload's objects and pods have more than 100 bytes" in reason_on(
                 stage, node_of(pod)
             )
+
+
+async def test_workloads_of_a_namespace_with_too_much_in_memory_are_not_replaced_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are not read again and again either."""
+    monkeypatch.setattr(workloads, "LIMITS", Limits(free=0, per_namespace=6_000, in_all=60_000))
+    others = [a_workload("Deployment", f"web-{number}", 1, pod={"annotations": ASKS}) for number in range(6)]
+    budgets = [a_budget_manifest(f"web-{number}", minAvailable=1) for number in range(6)]
+    async with staged("n1", "n2", "n3", objects=[*others, *budgets]) as stage:
+        async with draining(stage, "n1", "n2", "n3"):
+            await until(stage, 30.0)
+            assert "already have most of their 0.0 MiB" in " ".join(map(partial(reason_on, stage), ("n1", "n2", "n3")))
+            assert len(stage.transport.of("get", "replicasets")) < 60
+
+
+async def test_a_pod_that_changes_all_the_time_does_not_make_us_read_its_workload_all_the_time() -> None:
+    """Its replacement never becomes Ready; another client writes to it 20 times a second."""
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, ready=60.0)) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 5.0)
+            before = len(stage.transport.of("get", "replicasets"))
+            for number in range(600):
+                await annotate_pod(stage, pod, {names.REPLACE_FIRST: "true", "owner": f"n{number}"})
+                await stage.clock.sleep(0.05)
+            assert 20 <= len(stage.transport.of("get", "replicasets")) - before <= 45
+
+
+async def test_a_workload_with_many_volumes_costs_no_requests_for_each() -> None:
+    claims = [a_claim(f"data-{number}", "ReadWriteMany") for number in range(21)]
+    volumes = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"data-{n}"}} for n in range(21)]
+    objects = [*claims, *with_budget({"minAvailable": 1}, pod={"volumes": volumes})]
+    async with staged("n1", "n2", objects=objects) as stage:
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 30.0)
+            assert "its workload has more than 20 volume claims" in reason_on(stage, node_of(pod))
+            assert stage.transport.of("get", "persistentvolumeclaims") == []
+
+
+async def test_an_object_that_cannot_be_decoded_ends_the_replacement_and_not_the_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workloads, "NETWORK_POLICIES", workloads.NETWORK_POLICIES.read_by(Decoder(int).decode))
+    objects = [*with_budget({"minAvailable": 1}), a_pod_manifest("other", "n1"), a_pod_manifest("more", "n2")]
+    async with staged("n1", "n2", objects=objects) as stage:
+        await stage.call("POST", POLICIES, POLICY)
+        pod = await the_pod(stage)
+        async with draining(stage, node_of(pod)):
+            await until(stage, 15.0)
+            assert "not replaced first: a NetworkPolicy of its namespace cannot be decoded" in reason_on(
+                stage, node_of(pod)
+            )
+            assert [name for name, _ in evictions(stage)] in (["other"], ["more"])
 
 
 async def test_an_administrator_asks_for_pods_of_a_namespace() -> None:
@@ -357,17 +416,20 @@ async def test_a_label_that_others_select_by_is_not_changed(path: str, thing: Js
             assert not is_released(await the_pod(stage))
 
 
-@pytest.mark.parametrize("modes", [["ReadWriteOnce"], ["ReadWriteMany"]])
-async def test_a_volume_of_one_node_is_not_shared(modes: list[str]) -> None:
-    claim = {
+def a_claim(name: str, *modes: str) -> JsonObject:
+    return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "namespace": "shop"},
-        "spec": {"accessModes": modes, "resources": {"requests": {"storage": "1Gi"}}},
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"accessModes": list(modes), "resources": {"requests": {"storage": "1Gi"}}},
     }
+
+
+@pytest.mark.parametrize("modes", [["ReadWriteOnce"], ["ReadWriteMany"]])
+async def test_a_volume_of_one_node_is_not_shared(modes: list[str]) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     async with staged(
-        "n1", "n2", objects=[claim, *with_budget({"minAvailable": 1}, pod={"volumes": volumes})]
+        "n1", "n2", objects=[a_claim("data", *modes), *with_budget({"minAvailable": 1}, pod={"volumes": volumes})]
     ) as stage:
         pod = await the_pod(stage)
         async with draining(stage, node_of(pod)):

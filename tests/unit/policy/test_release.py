@@ -41,6 +41,10 @@ def test_the_annotation_is_for_people_too() -> None:
         "yesterday Deployment/web pod-template-hash 6d4cf56db6",
         "2026-01-01T00:00:00Z Deployment/web app web",
         f"2026-01-01T00:00:00Z Deployment/web pod-template-hash {'a' * LONGEST_RELEASE}",
+        "2026-01-01T00:00:00Z Deployment/web pod-template-hash a,app=other",
+        f"2026-01-01T00:00:00Z Deployment/web pod-template-hash {'a' * 64}",
+        "2026-01-01T00:00:00Z Deployment/../web pod-template-hash a",
+        "2026-01-01T00:00:00Z Deployment/Web pod-template-hash a",
     ],
 )
 def test_an_annotation_that_is_not_ours_releases_nothing(text: str) -> None:

@@ -338,6 +338,13 @@ def test_a_pod_is_returned_when_its_replacement_takes_too_long() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", format_time(NOW + 2 * DEFAULTS.patience)])
+def test_a_release_in_the_future_is_not_waited_for(text: str) -> None:
+    _, _, rest = RELEASE.text.partition(" ")
+    decision = decided(released(more={names.RELEASED_FROM: f"{text} {rest}"}), facts(pods=()))
+    assert (decision.outcome, decision.until) == (Outcome.RETURN, None)
+
+
 def test_after_that_the_next_try_waits() -> None:
     pod = replica(annotations={**ASKS, names.REPLACEMENT_FAILED: format_time(NOW)})
     waits = decided(pod)
