@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
 from support.builders import BYTES, SINGLE, WIRE, enlarged, kinds
 
+import gracectl
 from gracectl.controllers.cluster.informers import Sources, new_informers
+from gracectl.controllers.cluster.workloads import NETWORK_POLICIES, SERVICES
 from gracectl.model import names
 from gracectl.model.bounds import LIMITS, Limits, MemoryQuota, OverLimit, size_of
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
@@ -34,6 +38,15 @@ from gracectl.model.sharing import Sharing
 from gracectl.policy.nodebudgets import selects_node
 
 KEPT = kinds()
+ROOT = Path(gracectl.__file__).parent
+ELSEWHERE: Final = {
+    "controllers/cluster/workloads.py": "tests/controllers/termination/test_replacing.py: LIMITS; and below",
+    "inspect/surroundings.py": "read by commands, of which each user has a process",
+    "cli/completion.py": "as above", "cli/doctor/clocks.py": "as above", "cli/doctor/deployments.py": "as above",
+    "kube/rbac.py": "answers about ourselves",
+    "telemetry/tracing.py": "of OpenTelemetry: what it says about this process",
+}  # fmt: skip
+"""Modules that name further kinds, and why these fill no memory."""
 
 
 def budget(values: int, *, namespace: str = "shop", name: str = "web") -> bytes:
@@ -51,6 +64,15 @@ def test_every_kind_has_a_bound_or_is_read_alone() -> None:
     informers = [getattr(sources, field) for field in Sources.__struct_fields__]
     cached = {each.plural for row in informers for each in (row if isinstance(row, tuple) else (row,))}
     assert cached <= set(WIRE)
+
+
+def test_every_other_kind_that_is_read_is_bounded_where_it_is_read() -> None:
+    users = set()
+    for file in ROOT.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Resource" for node in ast.walk(tree)):
+            users.add(str(file.relative_to(ROOT)))
+    assert users == {*ELSEWHERE, "kube/resources.py"}
 
 
 @pytest.mark.parametrize("plural", sorted(WIRE))
@@ -240,6 +262,15 @@ def test_a_size_is_no_smaller_than_what_is_held(make: Callable[[], LabelSelector
     finally:
         tracemalloc.stop()
     assert max(held, least) <= size_of(selector)
+
+
+@pytest.mark.parametrize("kind", [SERVICES, NETWORK_POLICIES])
+def test_of_what_selects_pods_only_the_labels_that_could_be_changed_are_kept(kind: Any) -> None:
+    labels = {f"l{number:06}": "" for number in range(50_000)} | {names.POD_TEMPLATE_HASH: "x"}
+    spec = {"selector": labels, "podSelector": {"matchLabels": labels}}
+    found = kind.decode(msgspec.json.encode({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec}))
+    assert names.POD_TEMPLATE_HASH in (found.selector if kind is SERVICES else found.keys)
+    assert size_of(found) < 1_000
 
 
 def test_large_bodies_are_refused_before_they_are_decoded() -> None:
