@@ -110,11 +110,10 @@ async def test_workloads_of_a_namespace_with_too_much_in_memory_are_not_replaced
     monkeypatch.setattr(workloads, "LIMITS", Limits(free=0, per_namespace=6_000, in_all=60_000))
     others = [a_workload("Deployment", f"web-{number}", 1, pod={"annotations": ASKS}) for number in range(6)]
     budgets = [a_budget_manifest(f"web-{number}", minAvailable=1) for number in range(6)]
-    async with staged("n1", "n2", "n3", objects=[*others, *budgets]) as stage:
-        async with draining(stage, "n1", "n2", "n3"):
-            await until(stage, 30.0)
-            assert "already have most of their 0.0 MiB" in " ".join(map(partial(reason_on, stage), ("n1", "n2", "n3")))
-            assert len(stage.transport.of("get", "replicasets")) < 60
+    async with staged("n1", "n2", "n3", objects=[*others, *budgets]) as stage, draining(stage, "n1", "n2", "n3"):
+        await until(stage, 30.0)
+        assert "already have most of their 0.0 MiB" in " ".join(map(partial(reason_on, stage), ("n1", "n2", "n3")))
+        assert len(stage.transport.of("get", "replicasets")) < 60
 
 
 async def test_a_pod_that_changes_all_the_time_does_not_make_us_read_its_workload_all_the_time() -> None:
