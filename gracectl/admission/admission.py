@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from gracectl.admission.files import ClientAuthorities, FileCertificate
+from gracectl.admission.freeze import DELETION, FreezeWarner
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimDeletionValidator, NodeClaimValidator
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
@@ -35,6 +36,7 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.policy.finalizers import FinalizerRule
+from gracectl.policy.freeze import Freeze
 from gracectl.policy.owners import ManagedNodes
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Component
@@ -63,6 +65,8 @@ class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):
     nodes_of: Callable[[NodeClaim], Collection[Node] | None] = lambda claim: ()
     """The nodes of a claim of this name and UID; None: not known yet."""
     is_urgent: Callable[[Node], bool] = lambda node: False
+    freeze: Callable[[], Freeze | None] = lambda: None
+    """The freeze in force."""
 
 
 class Admission:
@@ -73,13 +77,15 @@ class Admission:
         self._clock = clock
         self._admitter = admitter
         self._nodes_of_claim = deps.nodes_of
+        node_deletion = NodeDeletionValidator(admitter, self._is_synced, deps.is_urgent)
+        claim_deletion = NodeClaimDeletionValidator(admitter, self._nodes_of, deps.is_urgent)
         self._handlers = WebhookServer(
             {
                 NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed, deps.finalizer),
-                NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced, deps.is_urgent),
+                NODE_DELETE_WEBHOOK: FreezeWarner(node_deletion, deps.freeze, DELETION),
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
-                NODE_CLAIM_DELETE_WEBHOOK: NodeClaimDeletionValidator(admitter, self._nodes_of, deps.is_urgent),
+                NODE_CLAIM_DELETE_WEBHOOK: FreezeWarner(claim_deletion, deps.freeze, DELETION),
             },
             clock,
             settings.timeout_seconds,

@@ -20,6 +20,7 @@ from gracectl.model.node import Node
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import bound_of, desired_of, invalid_reason, selects_node
+from gracectl.policy.windows import invalid_window
 
 WHOLE: Final = 100
 """Percent."""
@@ -67,6 +68,9 @@ class NodeBudgetValidator:
 def _errors(budget: NodeDisruptionBudget) -> Iterator[reviews.FieldError]:
     if budget.selector_error:
         yield reviews.FieldError("spec.selector", budget.selector_error)
+    if problem := invalid_window(budget.windows, "spec.windows"):
+        field, _, text = problem.partition(": ")
+        yield reviews.FieldError(field, text)
     problem = invalid_reason(msgspec.structs.replace(budget, selector_error=""))
     if problem is not None:
         field, _, text = problem.partition(": ")

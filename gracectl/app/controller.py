@@ -38,7 +38,7 @@ from gracectl.controllers.interruption.recorder import Recorder
 from gracectl.controllers.karpenter import KarpenterPresence
 from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
-from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, rights_for
+from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, freeze_rights, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
@@ -77,7 +77,7 @@ from gracectl.telemetry.health import (
     check_of_queues,
     check_of_timers,
 )
-from gracectl.telemetry.metrics import DRY_RUN, Sample
+from gracectl.telemetry.metrics import DRY_RUN, FROZEN, Sample
 from gracectl.telemetry.node_labels import NodeLabels
 from gracectl.telemetry.server import CannotListen
 from gracectl.telemetry.spans import SpanSink
@@ -164,6 +164,7 @@ class Controller:
             reflectors.of_pods(cluster.pods),
             *reflectors.whole,
             reflectors.of_node_budgets(self._admitter.budgets),
+            reflectors.of_freeze(cluster.freezes, self._namespace),
             *((reflectors.of_machines(cluster.machines),) if settings.assist.cluster_api else ()),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng, witness=cluster.witness)
@@ -223,6 +224,7 @@ class Controller:
         version = await client.server_version()
         lease = None if self._election is None else self._lease
         rights = await rights_for(client, lease, replaces=self._settings.replace_first.is_wanted)
+        rights += freeze_rights(self._namespace)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
         rights += CLUSTER_API_RIGHTS if self._settings.assist.cluster_api else ()
         if self._is_dry_run:
@@ -358,7 +360,7 @@ class Controller:
         if not wanted.enabled:
             return None
         settings = ElectionSettings(
-            namespace=self._lease_namespace,
+            namespace=self._namespace,
             name=wanted.name,
             identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
             lease_duration=wanted.lease_duration_seconds,
@@ -382,6 +384,7 @@ class Controller:
             clock=self._clock,
             nodes_of=self._nodes_of,
             is_urgent=self._is_urgent,
+            freeze=lambda: self._cluster.freeze(self._clock.now()),
         )
         return Admission(self._settings.admission, dependencies)
 
@@ -404,12 +407,13 @@ class Controller:
         return is_anothers or is_urgent(node, self._clock.now(), self._dependencies.termination.policy.lead_seconds)
 
     @property
-    def _lease_namespace(self) -> str:
+    def _namespace(self) -> str:
+        """Namespace of the Lease and of the freeze."""
         return self._settings.leader_election.namespace or own_namespace() or DEFAULT_NAMESPACE
 
     @property
     def _lease(self) -> tuple[str, str]:
-        return self._lease_namespace, self._settings.leader_election.name
+        return self._namespace, self._settings.leader_election.name
 
     async def wait_live(self) -> None:
         """Wait until every cache has its first complete list."""
@@ -454,6 +458,7 @@ class Controller:
         election = None if self._election is None else self._election.statistics()
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
         yield Sample(DRY_RUN, (), int(self._is_dry_run))
+        yield Sample(FROZEN, (), int(self._cluster.freeze(self._clock.now()) is not None))
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:

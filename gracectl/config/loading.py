@@ -28,6 +28,7 @@ from gracectl.model import names
 from gracectl.model.meta import ConfigMap
 from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.pace import validate_maximum
+from gracectl.policy.windows import invalid_window
 from gracectl.runtime.documents import DocumentError, parse_yaml, read_file
 
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -156,6 +157,8 @@ def validate_settings(settings: Settings) -> None:
         settings.tracing.validate()
     with prefix_errors("voluntary.pendingPatience"):
         assert settings.voluntary.patience_seconds >= 0
+    if problem := invalid_window(settings.voluntary.windows, "voluntary.windows"):
+        raise ValueError(problem)
     for field, initial, maximum in (
         ("eviction.backoff", settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds),
         ("instance.poll", settings.instance.poll_initial_seconds, settings.instance.poll_maximum_seconds),

@@ -6,7 +6,16 @@ from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import DRAIN_RULES, LEASES, MACHINES, NODE_BUDGETS, NODE_CLAIM_VERSIONS, ROLLOUTS
+from gracectl.kube.resources import (
+    CONFIG_MAPS,
+    DRAIN_RULES,
+    LEASES,
+    MACHINES,
+    NODE_BUDGETS,
+    NODE_CLAIM_VERSIONS,
+    ROLLOUTS,
+)
+from gracectl.model import names
 from gracectl.model.names import KARPENTER_GROUP
 
 RIGHTS = (
@@ -59,6 +68,12 @@ def lease_rights(lease: Key) -> tuple[Permission, ...]:
     verbs = ("get", "list", "watch", "update")
     of_name = tuple(Permission(verb, "leases", LEASES.group, namespace=namespace, name=name) for verb in verbs)
     return (*of_name, Permission("create", "leases", LEASES.group, namespace=namespace))
+
+
+def freeze_rights(namespace: str) -> tuple[Permission, ...]:
+    """Also to watch the ConfigMap of a freeze."""
+    verbs = ("list", "watch")
+    return tuple(Permission(verb, CONFIG_MAPS.plural, namespace=namespace, name=names.FREEZE) for verb in verbs)
 
 
 class MissingPermissions(Exception):

@@ -34,6 +34,7 @@ from gracectl.policy.disruption import (
     hold_of_pace,
     hold_of_pods,
 )
+from gracectl.policy.freeze import hold_of_budget_windows, hold_to_begin
 from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.pace import explain_maximum, maximum_of, rank_of
@@ -111,7 +112,7 @@ def due_nodes(
         if each.found.is_urgent:
             show(each, None)
             continue
-        hold = each.found.hold if not each.found.due else None
+        hold = each.found.hold if not each.found.due else _hold_to_begin(cluster, settings, each, node_budgets, now)
         if hold is None and not all(has_pods(node.name) for node in each.candidate.nodes):
             show(each, None, is_known=False)
         elif hold is not None or (hold := _hold_of_pods(cluster, settings, each, now)) is not None:
@@ -130,6 +131,19 @@ def due_nodes(
             slots -= hold is None
             show(each, hold)
     return holds
+
+
+def _hold_to_begin(
+    cluster: ClusterCache,
+    settings: TerminationSettings,
+    each: DueCandidate,
+    node_budgets: Collection[NodeDisruptionBudget],
+    now: float,
+) -> Hold | None:
+    windows = settings.policy.voluntary.windows
+    hold = hold_to_begin(cluster.freeze(now), windows, "voluntary.windows", now)
+    found = None if hold is not None else hold_of_budget_windows(node_budgets, each.candidate.nodes, now)
+    return hold if found is None else found[1]
 
 
 def _hold_of_pods(cluster: ClusterCache, settings: TerminationSettings, each: DueCandidate, now: float) -> Hold | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from gracectl.model.meta import ClusterObject, Condition, NamespacedObject
 from gracectl.model.selectors import LabelSelector
+from gracectl.model.windows import Window
 
 
 class PodDisruptionBudget(NamespacedObject, frozen=True, gc=False):
@@ -56,6 +57,8 @@ class NodeDisruptionBudget(ClusterObject, frozen=True, gc=False):
     """Why the selector cannot be read. `selector` is None if it is invalid; too large a one selects every node."""
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
+    windows: tuple[Window, ...] = ()
+    """When gracectl's own terminations may begin; empty: always. Deletions by others are not affected."""
     expected_nodes: int = 0
     current_available: int = 0
     desired_available: int = 0

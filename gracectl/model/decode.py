@@ -40,6 +40,7 @@ from gracectl.model.parts import (
     identity_of,
     instant,
     taints,
+    windows,
 )
 from gracectl.model.pod import (
     LONGEST_DURATION,
@@ -234,6 +235,7 @@ class NodeBudgetDecoder(_SharingDecoder):
             selector_error=selector_error,
             min_available=bound(spec.min_available),
             max_unavailable=bound(spec.max_unavailable),
+            windows=windows(spec.windows),
             expected_nodes=status.expected_nodes or 0,
             current_available=status.current_available or 0,
             desired_available=status.desired_available or 0,

@@ -240,6 +240,9 @@ SETTINGS_SELECTOR: Final = "app.kubernetes.io/name=gracectl,app.kubernetes.io/co
 SETTINGS_KEY: Final = "config.yaml"
 """Key of the settings in the ConfigMap."""
 
+FREEZE: Final = "gracectl-freeze"
+"""Name of the ConfigMap that stops voluntary terminations, in the controller's namespace."""
+
 # -- other objects ------------------------------------------------------------------------------------
 NEVER: Final = "Never"
 """NodeClaim spec.expireAfter of a claim that does not expire."""

@@ -21,6 +21,8 @@ from gracectl.model.node import Taint
 from gracectl.model.selectors import LabelSelector, Requirement, SelectorError
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, in_range
+from gracectl.model.windows import LONGEST_TEXT as LONGEST_FIELD
+from gracectl.model.windows import MOST_WINDOWS, Window
 
 MOST_ADDRESSES: Final = 32
 """Maximum number on a node; a kubelet may write any number."""
@@ -144,6 +146,14 @@ def cut_or_none(text: str | None) -> str | None:
 def bound(value: int | str | None) -> int | str | None:
     """minAvailable or maxUnavailable; too long a text stays as invalid as it is."""
     return cut(value) if isinstance(value, str) else value
+
+
+def windows(found: Sequence[wire.Window] | None) -> tuple[Window, ...]:
+    """Windows as written; too many, or too long a text, stay as invalid as they are."""
+    return tuple(
+        Window(*(cut(each, LONGEST_FIELD + 1) for each in (read.schedule, read.duration, read.time_zone or "UTC")))
+        for read in (found or ())[: MOST_WINDOWS + 1]
+    )
 
 
 def disrupted(found: Mapping[str, datetime | None] | None) -> dict[str, float]:

@@ -11,6 +11,8 @@ import msgspec
 
 MOST_WINDOWS: Final = 32
 """Maximum number of windows of one object or setting."""
+LONGEST_TEXT: Final = 256
+"""Maximum characters of a field."""
 
 
 class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -260,13 +260,23 @@ class NodeClaim(Object):
 # -- the others ---------------------------------------------------------------------------------------
 
 
-class NodeBudgetSpec(Object):
+class Window(Object):
+    schedule: str | None = None
+    duration: str | None = None
+    time_zone: str | None = None
+
+
+class CommonBudgetSpec(Object):
     selector: msgspec.Raw = ABSENT
     min_available: Integer | str | None = None
     max_unavailable: Integer | str | None = None
 
 
-class BudgetSpec(NodeBudgetSpec):
+class NodeBudgetSpec(CommonBudgetSpec):
+    windows: tuple[Window, ...] | None = None
+
+
+class BudgetSpec(CommonBudgetSpec):
     unhealthy_pod_eviction_policy: str | None = None
 
 

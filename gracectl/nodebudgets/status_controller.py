@@ -25,6 +25,7 @@ from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.members import state_of
 from gracectl.policy import nodebudgets
+from gracectl.policy.windows import explain_closed, invalid_window, window_state
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -99,13 +100,13 @@ class StatusController:
                     raise  # not a conflict with another write: an immediate retry would fail again
                 return Requeue(0)  # a node was admitted meanwhile
             _log(budget, counts, verdict)
-        return self._next_expiry(disruptions, now)
+        return self._next_change(budget, disruptions, now)
 
     def _nodes_of(self, budget: NodeDisruptionBudget) -> dict[str, Node]:
         found = {name: self._nodes.get("", name) for name in budget.disrupted_nodes}
         return {name: node for name, node in found.items() if node is not None}
 
-    def _next_expiry(self, disruptions: dict[str, float], now: float) -> Requeue | None:
+    def _next_change(self, budget: NodeDisruptionBudget, disruptions: dict[str, float], now: float) -> Requeue | None:
         """Until when nothing but time can change what counts."""
         lasts = {
             name: nodebudgets.UNOBSERVED_NODE_SECONDS
@@ -114,6 +115,8 @@ class StatusController:
             for name in disruptions
         }
         ends = [at + lasts[name] for name, at in disruptions.items()]
+        if (until := window_state(budget.windows, now).until) is not None:
+            ends.append(until)
         return Requeue(max(min(ends) - now, 0.0)) if ends else None
 
     def _budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
@@ -149,6 +152,9 @@ def _verdict(budget: NodeDisruptionBudget, counts: nodebudgets.NodeCounts, now: 
         status, reason = names.FALSE, names.INSUFFICIENT_NODES
         available = f"{counts.available} of {counts.expected} nodes are available"
         message = f"{available}, {counts.desired} must be ({nodebudgets.bound_of(budget)})"
+    elif not (windows := window_state(budget.windows, now)).is_open:
+        problem = invalid_window(budget.windows, "spec.windows")
+        message = f"voluntary terminations: {explain_closed(windows)}" + (f": {problem}" if problem else "")
     before = budget.verdict
     since = now if before is None or before.status != status else before.last_transition
     return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), now if since is None else since)

@@ -64,6 +64,11 @@ class PendingTermination(msgspec.Struct, frozen=True):
         return self.hold.reason
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether it waits for a window or the end of a freeze, as people want it."""
+        return self.reason in (HoldReason.FROZEN, HoldReason.OUTSIDE_WINDOW)
+
+    @property
     def cause(self) -> Cause:
         """The first cause, by which it is counted."""
         return self.due[0].cause

@@ -6,15 +6,18 @@ force as well, since a person wanted it. What has begun continues.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.foreign import harmless
+from gracectl.model.node import Node
 from gracectl.model.times import format_time, parse_time
 from gracectl.model.windows import Window
 from gracectl.policy.disruption import Hold, HoldReason
+from gracectl.policy.nodebudgets import selects_node
 from gracectl.policy.windows import explain_closed, invalid_window, window_state
 
 UNTIL: Final = "until"
@@ -65,9 +68,27 @@ def hold_to_begin(freeze: Freeze | None, windows: Sequence[Window], field: str, 
     """
     if freeze is not None and freeze.is_in_force(now):
         return Hold(HoldReason.FROZEN, f"{freeze}; {_UNFREEZE}", freeze.until)
+    return _hold_of_windows(windows, field, now)
+
+
+def hold_of_budget_windows(
+    budgets: Iterable[NodeDisruptionBudget], nodes: Collection[Node], now: float
+) -> tuple[str, Hold] | None:
+    """The first node disruption budget over any of these nodes that is outside of its windows, by name, and its
+    hold."""
+    for budget in budgets:
+        if not budget.windows or not any(selects_node(budget, node) for node in nodes):
+            continue
+        hold = _hold_of_windows(budget.windows, "spec.windows", now)
+        if hold is not None:
+            text = f"node disruption budget {budget.name} is {hold.text}"
+            return budget.name, Hold(hold.reason, text, hold.until)
+    return None
+
+
+def _hold_of_windows(windows: Sequence[Window], field: str, now: float) -> Hold | None:
     state = window_state(windows, now)
     if state.is_open:
         return None
-    problem = invalid_window(windows, field)
-    remedy = problem or f"wait, or change {field}"
+    remedy = invalid_window(windows, field) or f"wait, or change {field}"
     return Hold(HoldReason.OUTSIDE_WINDOW, f"{explain_closed(state)}; {remedy}", state.until)

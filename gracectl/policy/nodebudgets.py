@@ -161,7 +161,7 @@ def may_unblock(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | No
     """Whether a budget that was `old` and is `new` (None: it is gone) may now allow nodes that it blocked before."""
     if old is None or new is None:
         return new is None
-    return new.disruptions_allowed > 0 or new.selector != old.selector
+    return new.disruptions_allowed > 0 or (new.selector, new.windows) != (old.selector, old.windows)
 
 
 def explain(budget: NodeDisruptionBudget) -> str:

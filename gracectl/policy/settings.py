@@ -10,6 +10,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import LabelSelector
+from gracectl.model.windows import Windows
 from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -140,6 +141,8 @@ class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     """A termination counts until its pods are Ready elsewhere; else until its node is gone."""
     pending_patience: str = "5m"
     """Maximum time after the node is gone (a Go duration)."""
+    windows: Windows = ()
+    """When terminations may begin; empty: always."""
 
     @property
     def patience_seconds(self) -> float:

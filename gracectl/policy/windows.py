@@ -22,7 +22,7 @@ from cronsim import CronSim, CronSimError
 
 from gracectl.model.durations import parse_seconds
 from gracectl.model.times import format_time
-from gracectl.model.windows import MOST_WINDOWS, Window
+from gracectl.model.windows import LONGEST_TEXT, MOST_WINDOWS, Window
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -35,8 +35,6 @@ MACROS: Final = {
 }
 """Schedules with a name, as CronJobs and Karpenter have them."""
 
-LONGEST_TEXT: Final = 128
-"""Maximum length of a field."""
 LONGEST_SECONDS: Final = 366 * 86400.0
 """Maximum duration of a window."""
 LONGEST_RUN_SECONDS: Final = 400 * 86400.0
@@ -62,7 +60,7 @@ def window_state(windows: Sequence[Window], now: float) -> WindowState:
     """State of the windows at `now` (Unix seconds). Raises nothing."""
     if not windows:
         return ALWAYS_OPEN
-    valid = tuple(window for window in windows if _problem(window) is None)
+    valid = tuple(window for window in windows[:MOST_WINDOWS] if _problem(window) is None)
     first = next(_runs(valid, now), None)
     if first is None:
         return WindowState(False, None)
@@ -137,7 +135,7 @@ def _schedule_problem(schedule: str) -> str | None:
     shown = f"schedule: {schedule[:_SHOWN]!r}"
     cron = _cron(schedule)
     if (count := len(cron.split())) != _FIELDS:
-        return f"{shown} is no cron schedule: {count} fields instead of {_FIELDS}; {remedy}"
+        return f"{shown} is no cron schedule: it needs {_FIELDS} fields, not {count}; {remedy}"
     try:
         if next(CronSim(cron, _REFERENCE), None) is None:
             return f"{shown} never comes; {remedy}"

@@ -177,7 +177,8 @@ VOLUNTARY_PENDING: Final = _gauge(
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
-    "Waiting time of the oldest pending voluntary termination; `gracectl status` shows the node.",
+    "Waiting time of the oldest pending voluntary termination that waits for no window and no end of a freeze; "
+    "`gracectl status` shows the node.",
 )
 VOLUNTARY_ACTIVE: Final = _gauge(
     "voluntary_terminations_active{state}",
@@ -186,6 +187,9 @@ VOLUNTARY_ACTIVE: Final = _gauge(
 VOLUNTARY_MAXIMUM: Final = _gauge(
     "voluntary_terminations_maximum",
     "Maximum number of active terminations: `voluntary.maximumAtOnce` of the managed nodes; 0 on a standby.",
+)
+FROZEN: Final = _gauge(
+    "frozen", "1 during a [freeze](operations.md#windows-and-freeze): nothing voluntary begins; otherwise 0."
 )
 UNHEALTHY_NODES: Final = _gauge(
     "unhealthy_nodes{state}",

@@ -86,6 +86,11 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "voluntary.maximumAtOnce": ("25%", "25%", "voluntary: {maximumAtOnce: 3}"),
     "voluntary.waitForReplacement": ("off", False, NOTHING),
     "voluntary.pendingPatience": ("90s", "90s", NOTHING),
+    "voluntary.windows": (
+        "[{schedule: 0 22 * * *, duration: 4h, timeZone: Europe/Berlin}]",
+        ({"schedule": "0 22 * * *", "duration": "4h", "timeZone": "Europe/Berlin"},),
+        "voluntary: {windows: [{schedule: '@daily', duration: 1h}]}",
+    ),
     "interruption.sources": (
         "[{name: taints, options: {a: b}}]",
         ({"name": "taints", "options": {"a": "b"}},),

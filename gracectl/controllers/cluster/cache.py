@@ -19,6 +19,7 @@ from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
 from gracectl.model.machine import Machine
+from gracectl.model.meta import ConfigMap
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
@@ -28,6 +29,7 @@ from gracectl.policy.budgets import unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.finalizers import has_finalizer
+from gracectl.policy.freeze import Freeze, read_freeze
 from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.owners import ManagedNodes, Ownership, other_owner, other_owner_of_claim
 from gracectl.policy.pace import is_starting
@@ -60,6 +62,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
     """Live and empty where the cluster has no node claims."""
     machines: Cache[Machine]
     """Machines of Cluster API; not live unless their drains are assisted."""
+    freezes: Cache[ConfigMap]
+    """The ConfigMap of a freeze, or none; live only in the controller."""
     instance_key: InstanceKey
     """Canonical key of an instance, by its providerID."""
     matcher: BudgetMatcher
@@ -79,7 +83,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
     def scoped_subscriptions(self) -> Iterator[None]:
         """Subscriptions made while the block runs end with it."""
         with ExitStack() as stack:
-            for cache in (*self.caches, self.machines):
+            for cache in (*self.caches, self.machines, self.freezes):
                 stack.enter_context(cache.scoped_subscriptions())
             yield
 
@@ -87,6 +91,11 @@ class ClusterCache(msgspec.Struct, frozen=True):
     def caches(self) -> tuple[Cache[Any], ...]:
         """All caches that must be live."""
         return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
+
+    def freeze(self, now: float) -> Freeze | None:
+        """The freeze that is in force."""
+        found = (read_freeze(each.data) for each in self.freezes.values())
+        return next((each for each in found if each.is_in_force(now)), None)
 
     def witness(self, operation: Operation) -> Callable[[], None] | None:
         """See kube.client.Witness: what the server does not find is gone, however late the watch shows that."""
@@ -302,6 +311,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
             },
         ),
         machines=Cache("machines", {BY_PROVIDER_ID: lambda machine: (machine.provider_id,)}),
+        freezes=Cache("freezes"),
         matcher=BudgetMatcher(budgets),
         slices=Slices(),
         presence=Presence(),

@@ -16,9 +16,10 @@ from gracectl.kube.cache import T, Writable
 from gracectl.kube.cache.identity import ClusterIdentity
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.requests import ALL, Selection
+from gracectl.kube.requests import ALL, Selection, named
 from gracectl.kube.resources import (
     BUDGETS,
+    CONFIG_MAPS,
     MACHINE_VERSIONS,
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
@@ -28,10 +29,12 @@ from gracectl.kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
+from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import BudgetDecoder, ClaimDecoder, NodeBudgetDecoder, NodeDecoder, PodDecoder
 from gracectl.model.machine import Machine
+from gracectl.model.meta import ConfigMap
 from gracectl.model.node import Node
 from gracectl.model.nodedrain import NodeDrain, NodeDrainDecoder
 from gracectl.model.pod import Pod, VolumeAttachment
@@ -116,6 +119,11 @@ class Reflectors:
     def of_machines(self, into: Writable[Machine]) -> Reflector[Machine]:
         """Reflector of the Machines of Cluster API; empty where the cluster has no such kind."""
         return self._reflector(MACHINE_VERSIONS, into, msgspec.structs.replace(self._settings, optional=True))
+
+    def of_freeze(self, into: Writable[ConfigMap], namespace: str) -> Reflector[ConfigMap]:
+        """Reflector of the ConfigMap of a freeze; needs rights to this name only."""
+        settings = msgspec.structs.replace(self._settings, namespace=namespace, selection=named(names.FREEZE))
+        return self._reflector(CONFIG_MAPS, into, settings)
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
         """Reflector of all node disruption budgets; empty where the cluster has no such kind."""

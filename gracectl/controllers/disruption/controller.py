@@ -44,6 +44,7 @@ from gracectl.kube.errors import ApiError, NotLeading, RequestTimeout, ServerErr
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import ConfigMap
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
@@ -62,6 +63,7 @@ from gracectl.policy.disruption import (
     hold_of_refusal,
 )
 from gracectl.policy.finalizers import has_finalizer
+from gracectl.policy.freeze import hold_of_budget_windows, hold_to_begin
 from gracectl.policy.interruption import is_urgent
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.pace import rank_of
@@ -142,12 +144,14 @@ class DisruptionController:
         self._cluster.pods.subscribe(self._pod_changed)
         self._cluster.budgets.subscribe(self._budget_changed)
         context.admitter.budgets.subscribe(self._node_budget_changed)
+        self._cluster.freezes.subscribe(self._freeze_changed)
         context.clock.subscribe(self._requeue_all)
 
     async def run(self) -> None:
         """Start terminations until cancelled. Nothing is decided before all caches are live."""
         await self._cluster.wait_live()
         await self._context.admitter.wait_live()
+        await self._cluster.freezes.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def queues(self) -> dict[str, QueueStatistics]:
@@ -162,7 +166,7 @@ class DisruptionController:
         """Pending terminations, and slots."""
         return DisruptionStatistics(
             pending=Counter((each.cause, each.reason) for each in self._pending.values()),
-            pending_since=min((each.since for each in self._pending.values()), default=None),
+            pending_since=min((each.since for each in self._pending.values() if not each.is_scheduled), default=None),
             unhealthy=self._breaker.counts(self._context.clock.now()),
             slots=self._pace.statistics(),
             maximum=self._pace.maximum,
@@ -185,6 +189,7 @@ class DisruptionController:
         for check in (
             self._check_forced_deadline,
             self._check_triggers,
+            self._check_windows,
             self._check_pods,
             self._check_request,
             self._check_finalizer_and_retry,
@@ -235,6 +240,23 @@ class DisruptionController:
             del self._statuses[disruption.key]
             return Stop(requeue=requeue)
         return self._hold(disruption, found.hold, requeue, found.hold.reason)
+
+    async def _check_windows(self, disruption: Disruption) -> Stop | None:
+        """Stop in a freeze, and outside of windows: of the settings, or of a node disruption budget."""
+        candidate = disruption.candidate
+        if disruption.found.is_urgent:
+            return None
+        now, windows = self._context.clock.now(), self._policy.voluntary.windows
+        hold = hold_to_begin(self._cluster.freeze(now), windows, "voluntary.windows", now)
+        if hold is None:
+            found = hold_of_budget_windows(self._context.admitter.budgets.values(), candidate.nodes, now)
+            if found is None:
+                return None
+            budget, hold = found
+            self._waiting.put(candidate.key, node_budgets=(budget,))
+        self._pace.release(candidate.key)
+        await restore_deadline(self._context, candidate.tracked)
+        return self._hold(disruption, hold, self._at(disruption.found.next_trigger, hold.until), hold.reason)
 
     async def _check_pods(self, disruption: Disruption) -> Stop | None:
         """Stop if pods are protected or their budgets block, or if several claims contest the node."""
@@ -426,6 +448,10 @@ class DisruptionController:
             self._queue.add(CandidateKey("claim", claim.name))
         self._queue.add(CIRCUIT_BREAKER)
         self._queue.add(PACE)
+
+    def _freeze_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        if old is None or new is None or old.data != new.data:
+            self._requeue_all()
 
     def _requeue_node(self, node: Node) -> None:
         """Requeue its candidate, and the candidates of its claims and their other nodes: the leftover node may

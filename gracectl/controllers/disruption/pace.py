@@ -58,8 +58,8 @@ STATES: Final = ("ending", "replacing")
 
 
 class DisruptionStatistics(msgspec.Struct, frozen=True):
-    """Pending terminations by cause and hold, since when the oldest (Unix seconds); unhealthy nodes; slots taken by
-    state, and their maximum.
+    """Pending terminations by cause and hold, since when the oldest that does not wait for a window or the end of a
+    freeze (Unix seconds); unhealthy nodes; slots taken by state, and their maximum.
     """
 
     pending: Mapping[tuple[Cause, HoldReason], int] = {}

@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
         "force": False,
     },
     "replaceFirst": {"namespaceSelector": None, "podSelector": None, "patience": "10m", "always": False},
-    "voluntary": {"maximumAtOnce": "10%", "waitForReplacement": True, "pendingPatience": "5m"},
+    "voluntary": {"maximumAtOnce": "10%", "waitForReplacement": True, "pendingPatience": "5m", "windows": ()},
     "interruption": {"sources": (), "leadTime": "15m"},
     "eviction": {
         "qps": 100.0,
@@ -231,6 +231,10 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("voluntary: {pendingPatience: soon}", "voluntary.pendingPatience: 'soon' is no duration"),
         ("voluntary: {pendingPatience: -5m}", "voluntary.pendingPatience: '-5m' is negative; give a duration such as"),
+        (
+            "voluntary: {windows: [{schedule: 0 25 * * *, duration: 1h}]}",
+            "voluntary.windows[0].schedule: '0 25 * * *' is no cron schedule: bad hour; give minute, hour, day of",
+        ),
         ("nodeGroups: [{selector: {}, expireAfter: 30d}]", "nodeGroups[0].expireAfter: '30d' is no duration"),
         (
             "nodeGroups: [{selector: {}, expireAfter: 0s}]",

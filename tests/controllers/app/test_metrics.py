@@ -20,6 +20,7 @@ CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
 RESOURCES = (
     "nodes",
     "pods",
+    "configmaps",
     "poddisruptionbudgets.policy",
     "volumeattachments.storage.k8s.io",
     "nodeclaims.karpenter.sh",

@@ -39,8 +39,10 @@ def test_one_replica_is_told_and_contends_for_no_lease_and_answers_no_webhook() 
     assert not {port["name"] for port in container["ports"]} & {"webhooks"}
     kinds = {each["kind"] for each in release.objects()}
     assert not kinds & {
-        *("Job", "ValidatingAdmissionPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "Role"),
+        *("Job", "ValidatingAdmissionPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
     }
+    roles = [each["metadata"]["name"] for each in release.objects() if each["kind"] == "Role"]
+    assert [each.rpartition("-")[2] for each in roles] == ["freeze"]
 
 
 def test_nothing_of_it_is_there_without_it() -> None:

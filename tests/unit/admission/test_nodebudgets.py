@@ -60,6 +60,11 @@ NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
                 "spec.maxUnavailable: 'no' is not an integer or a percentage such as 25%",
             ],
         ),
+    ({"minAvailable": 1, "windows": [{"schedule": "@daily", "duration": "1h"}, {"schedule": "@", "duration": "1h"}]},
+     ["spec.windows[1].schedule: '@' is no cron schedule: it needs 5 fields, not 1; give minute, hour, day of month, "
+      "month and day of week, such as '0 22 * * 1-5'"]),
+    ({"minAvailable": 1, "windows": [{"schedule": "@daily", "duration": "1h", "timeZone": "Mars/Base"}]},
+     ["spec.windows[0].timeZone: 'Mars/Base' is no known time zone; give an IANA name such as Europe/Berlin, or UTC"]),
     ({"minAvailable": 1, "selector": 7}, ["spec.selector: Expected `object | null`, got `int`"]),
 ])  # fmt: skip
 async def test_an_invalid_budget_is_refused_field_by_field(spec: Any, faults: list[str]) -> None:
@@ -77,6 +82,7 @@ async def test_an_invalid_budget_is_refused_field_by_field(spec: Any, faults: li
 @pytest.mark.parametrize("spec", [
     {"minAvailable": "80%"}, {"minAvailable": 0}, {"maxUnavailable": 1}, {"maxUnavailable": "5%"},
     {"maxUnavailable": "100%"},
+    {"maxUnavailable": 1, "windows": [{"schedule": "0 22 * * 1-5", "duration": "4h", "timeZone": "Europe/Berlin"}]},
     {"minAvailable": "1%", "selector": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}},
 ])  # fmt: skip
 async def test_a_budget_that_can_be_counted_by_passes_in_silence(spec: dict[str, Any]) -> None:

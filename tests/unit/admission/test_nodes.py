@@ -8,12 +8,14 @@ import pytest
 from kubesim.server.jsonpatch import patched
 from support.admission import StandInGate, a_node_object, a_review, ask, patch_of, status_in
 
+from gracectl.admission.freeze import DELETION, FreezeWarner
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
 from gracectl.admission.reviews import ALLOWED, InvalidReview, Undecided
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import Allowance
+from gracectl.policy.freeze import Freeze
 from gracectl.policy.interruption import is_urgent
 from gracectl.policy.owners import ManagedNodes
 
@@ -71,6 +73,19 @@ async def test_a_node_goes_when_its_budgets_let_it() -> None:
     assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object())) == ALLOWED
     assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object(), dryRun=True)) == ALLOWED
     assert gate.asked == [("n1", False), ("n1", True)]
+
+
+async def test_a_freeze_warns_who_deletes_a_node_and_denies_nothing() -> None:
+    freeze = Freeze(0.0, "release", "jane")
+    allowing, denying = (NodeDeletionValidator(StandInGate(each), lambda: True) for each in (None, SPENT))
+    review = a_review("DELETE", "nodes", None, a_node_object())
+    answer = await ask(FreezeWarner(allowing, lambda: freeze, DELETION), review)
+    assert answer.denial is None
+    assert answer.warnings == (f"frozen until 1970-01-01T00:00:00Z by jane (release): {DELETION}",)
+    denied = await ask(FreezeWarner(denying, lambda: freeze, DELETION), review)
+    assert denied.denial is not None
+    assert denied.warnings == ()
+    assert await ask(FreezeWarner(allowing, lambda: None, DELETION), review) == ALLOWED
 
 
 async def test_a_node_whose_machine_goes_anyway_is_only_counted() -> None:

@@ -17,6 +17,7 @@ from gracectl.model.decode import (
     decode_claim,
     decode_lease,
     decode_node,
+    decode_node_budget,
     decode_pod,
     decode_volume_claim,
 )
@@ -24,6 +25,7 @@ from gracectl.model.meta import Condition, Lease
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import PersistentVolumeClaim, VolumeAttachment
 from gracectl.model.selectors import LabelSelector, Requirement
+from gracectl.model.windows import MOST_WINDOWS, Window
 
 
 def test_what_concerns_a_node_that_stays_is_read_from_nodes_only() -> None:
@@ -231,3 +233,11 @@ def test_what_is_no_json_is_refused(decode: Callable[[bytes], object], body: byt
 def test_an_invalid_object_names_its_field(decode: Callable[[bytes], object], body: bytes, where: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=where):
         decode(body)
+
+
+def test_windows_of_a_node_budget_are_kept_as_written_and_bounded() -> None:
+    written = [{"schedule": "0 22 * * *", "duration": "4h", "timeZone": "Europe/Berlin"}, {"schedule": "x" * 1000}]
+    budget = decode_node_budget(encoded(metadata=META, spec={"windows": written}))
+    assert budget.windows == (Window("0 22 * * *", "4h", "Europe/Berlin"), Window("x" * 257, ""))
+    assert len(decode_node_budget(encoded(metadata=META, spec={"windows": written * 50})).windows) == MOST_WINDOWS + 1
+    assert decode_node_budget(encoded(metadata=META, spec={"windows": None})).windows == ()

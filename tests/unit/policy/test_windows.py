@@ -64,12 +64,12 @@ def test_when_windows_are_open(windows: tuple[Window, ...], now: str, expected: 
 
 @pytest.mark.parametrize(("window", "problem"), [
     (Window("61 * * * *", "1h"), "schedule: '61 * * * *' is no cron schedule: bad minute; give"),
-    (Window("* * * *", "1h"), "schedule: '* * * *' is no cron schedule: 4 fields instead of 5; give"),
-    (Window("0 0 22 * * 1", "1h"), "schedule: '0 0 22 * * 1' is no cron schedule: 6 fields instead of 5; give"),
+    (Window("* * * *", "1h"), "schedule: '* * * *' is no cron schedule: it needs 5 fields, not 4; give"),
+    (Window("0 0 22 * * 1", "1h"), "schedule: '0 0 22 * * 1' is no cron schedule: it needs 5 fields, not 6; give"),
     (Window("0 0 30 2 *", "1h"), "schedule: '0 0 30 2 *' is no cron schedule: bad day-of-month; give"),
     (Window("0 0 */31 2 1#5", "1h"), "schedule: '0 0 */31 2 1#5' never comes; give"),
     (Window("9" * 100 + " * * * *", "1h"), "schedule: '99999"),
-    (Window("9" * 129, "1h"), "is longer than 128 characters; shorten it"),
+    (Window("9" * 257, "1h"), "is longer than 256 characters; shorten it"),
     (Window("@daily", "4"), "duration: '4' is no duration: a number has no unit (ns, us, ms, s, m, h); give"),
     (Window("@daily", "0s"), "duration: '0s' is not from 1s to 8784h; give hours and minutes such as 4h or 1h30m"),
     (Window("@daily", "-1h"), "duration: '-1h' is not from"),
