@@ -21,6 +21,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "plan": Entry("plan.command", "Forecast what happens to nodes that are deleted now."),
         "status": Entry("status.command", "Show active nodes, and what blocks them."),
         "ui": Entry("ui.command", "Serve a page that shows terminations as they happen."),
+        "drains": Entry("drains.command", "Show NodeDrains and their progress, pause and cancel them."),
         "budgets": Entry("budgets.command", "Show what budgets allow, and what they block."),
         "doctor": Entry("doctor.command", "Check whether everything that a termination needs is in place."),
         "config": Entry("config", "Print the effective settings, and where each is from."),
@@ -29,6 +30,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "drain": Entry("drain.command", "Drain nodes without deleting them, and wait until they are drained."),
         "uncordon": Entry("uncordon", "Uncordon nodes that are drained for maintenance."),
         "terminate": Entry("drain.command", "Terminate nodes, and wait until they are terminated."),
+        "rotate": Entry("drain.rotate", "Replace nodes, a few at a time: drain, then terminate each."),
     },
     "Install and run": {
         "controller": Entry("controller", "Watch a cluster and terminate its deleted nodes gracefully."),
@@ -54,6 +56,9 @@ status  # all nodes that are terminating, pending or in maintenance
 status -w worker-7  # one node, until it is done
 ui --open  # for the current cluster, in the browser
 ui --bind 127.0.0.1:9000 --base-path /gracectl  # behind a proxy
+drains  # all NodeDrains, the newest first
+drains show rotate-x7k2p -w  # one, until it is finished
+drains cancel rotate-x7k2p  # asks first; nodes that are being deleted continue
 budgets  # all budgets; the ones that block a termination come first
 budgets shop/web  # one budget
 budgets -n shop -o json  # budgets of one namespace, as JSON
@@ -68,6 +73,8 @@ uncordon worker-7  # let pods be scheduled on it again
 uncordon -l pool=batch  # all nodes of a pool
 terminate worker-7  # drain it, delete it, terminate its instance; asks for confirmation
 terminate -l pool=batch --dry-run  # what that would do to a pool; changes nothing
+rotate -l pool=batch --at-once 10% --dry-run  # what that would do to a pool; changes nothing
+rotate -l pool=batch --at-once 10% --on-undrainable skip  # asks first; the controller continues without you
 controller --dry-run  # observe only: log what it would do
 controller --config settings.yaml  # with settings from a file, until SIGTERM
 agent --node-name worker-7 --config settings.yaml  # on the machine of the node, until SIGTERM

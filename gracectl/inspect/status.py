@@ -128,6 +128,11 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_assisted: bool = False
 
     @property
+    def campaign(self) -> str:
+        """Name of the NodeDrain that has begun with it; empty: none."""
+        return harmless(self.node.annotations.get(names.NODE_DRAIN, "").partition("/")[0])
+
+    @property
     def name(self) -> str:
         """The node's."""
         return self.node.name

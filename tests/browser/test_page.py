@@ -18,6 +18,7 @@ from support.boards import (
     a_cause,
     a_deadline,
     a_node,
+    a_node_drain,
     a_pod,
     a_warning,
     a_window,
@@ -232,6 +233,32 @@ def test_each_command_of_a_remedy_is_copied_by_itself(open_page: Open, serve: Se
     expect(attention.get_by_role("button", name=f"Copy: {annotate}", exact=True)).to_be_visible()
 
 
+def test_node_drains_have_a_row_each_until_an_hour_after_their_end(open_page: Open, serve: Serve) -> None:
+    drains = [
+        a_node_drain("rotate-x7k2p"),
+        a_node_drain(
+            "drain-a1b2c", "blocked", message="worker-2: shop/web-1: budget shop/web never allows a disruption"
+        ),
+        a_node_drain("done-lately", "complete", 40, completionTime=at(-600.0)),
+        a_node_drain("done-before", "complete", 40, completionTime=at(-7200.0)),
+    ]
+    page = open_page(serve(of_nodes(a_drain(), nodeDrains=drains)).url)
+    rows = page.get_by_role("list", name="NodeDrains").get_by_role("listitem")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("12 of 40 nodes")
+    expect(rows.nth(0)).to_contain_text("4 in progress, 24 pending; ends about ")
+    expect(rows.nth(0).get_by_role("progressbar")).to_have_attribute("aria-valuenow", "12")
+    expect(rows.nth(1).locator(".badge.alarm")).to_have_text("blocked")
+    expect(rows.nth(1)).to_contain_text("budget shop/web never allows a disruption")
+    expect(page.get_by_text("done-before")).to_have_count(0)
+
+
+def test_without_node_drains_there_is_no_list_of_them(open_page: Open, serve: Serve) -> None:
+    page = open_page(serve(of_nodes(a_drain())).url)
+    expect(row(page, "worker-1")).to_be_visible()
+    expect(page.locator(".campaigns")).to_be_hidden()
+
+
 def test_of_many_causes_the_first_are_shown(open_page: Open, serve: Serve) -> None:
     page = open_page(serve(an_alarming_drain()).url)
     causes = page.locator(".held .cause")
@@ -414,7 +441,9 @@ def test_hostile_text_is_shown_as_it_is(open_page: Open, serve: Serve) -> None:
         events.append(event | {"object": {"kind": text, "namespace": text, "name": text, "uid": text}})
     causes = [a_cause(text, never=True, remedy=text) for text in HOSTILE]
     cluster = {"cluster": {"context": HOSTILE[0], "server": HOSTILE[1]}}
+    drains = [a_node_drain(text, message=text, reason=text, requestedBy=text) for text in HOSTILE]
     more: dict[str, Any] = {"podBudgets": budgets, "history": history, "events": events, "causes": causes}
+    more["nodeDrains"] = drains
     links = {"grafana": "javascript:alert('grafana')"}
     page = open_page(serve(of_nodes(nodes, status=cluster, links=links, **more)).url)
     expect(page.get_by_role("banner").or_(page.locator("#cluster")).first).to_contain_text(HOSTILE[0])

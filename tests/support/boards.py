@@ -254,6 +254,27 @@ def a_cause(
     }
 
 
+def a_node_drain(name: str, state: str = "in progress", done: int = 12, total: int = 40, **more: Any) -> Json:
+    """A NodeDrain of the board."""
+    counts = {"total": total, "done": done, "pending": total - done - 4, "inProgress": 4, "drained": 0}
+    return {
+        "name": name,
+        "uid": f"uid-{name}",
+        "action": "Terminate",
+        "state": state,
+        "message": "",
+        "requestedBy": "alice",
+        "reason": "image 2026-12",
+        "created": at(-600.0),
+        "maxConcurrent": "10%",
+        "paused": False,
+        "startTime": at(-600.0),
+        "completionTime": None,
+        "estimatedEnd": at(1800.0),
+        "counts": {**counts, "terminated": done, "skipped": 0, "failed": 0, "canceled": 0},
+    } | more
+
+
 def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
     """A board of these nodes. `causes`, `history`, `podBudgets` and the like: fields of it."""
     history = more.pop("history", [])
@@ -276,6 +297,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "status": status,
         "podBudgets": [],
         "nodeBudgets": [],
+        "nodeDrains": [],
         "timelines": {node["uid"]: a_timeline(node) for node in nodes if node["state"] != "pending"},
         "history": history,
         "events": [],

@@ -31,6 +31,7 @@ from gracectl.kube.http import HttpTransport
 from gracectl.kube.leader.settings import LEASE_NAME
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
+from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import SystemClock
 
 # A cluster in a process of its own for commands that are run against it, with nodes as a test wants them.
@@ -262,13 +263,30 @@ def started(command: list[str]) -> Iterator[Process]:
             process.kill()
 
 
+NODE_DRAINS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodedrains.gracectl.io"
+
+
+@contextmanager
+def played_fleet(folder: Path) -> Iterator[Fleet]:
+    """A cluster with authentication that serves NodeDrains. There is no controller, only a Lease that says that one
+    leads: the test plays it."""
+    with embedded_cluster(folder, "--nodes", "2", "--pods", "1", "--rbac") as kubeconfig:
+        place = Fleet(kubeconfig, folder)
+        now = format_micro_time(SystemClock().now() + 500)
+        lease = {"holderIdentity": "played", "leaseDurationSeconds": 600, "renewTime": now}
+        path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        place.ask("POST", path, {"metadata": {"name": LEASE_NAME}, "spec": lease})
+        yield place
+
+
 @contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
-    """A cluster with authentication, and its controller."""
+    """A cluster with authentication, and its controller. It serves no NodeDrains: commands request each node."""
     settings = folder / "controller.yaml"
     selector = {"matchLabels": {LABEL: RUN, f"{LABEL}-managed": "true"}}
     settings.write_text(yaml.safe_dump({"nodeSelector": selector, "drain": {"minimumSeconds": 0.3}}))
     with embedded_cluster(folder, "--nodes", "2", "--pods", "1", "--rbac") as kubeconfig:
+        Fleet(kubeconfig, folder).ask("DELETE", NODE_DRAINS)
         command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig)]
         with (
             (folder / "controller.log").open("wb") as log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,24 +11,49 @@ import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
+from gracectl.cli.drain.campaign import NotServedHere, concurrency
 from gracectl.cli.drain.here import MissingRights, without_controller
 from gracectl.cli.drain.kubectl import DryRunCommand, from_flags, kubectl_flags
 from gracectl.cli.drain.preview import DEADLINE_ENDS, NeverDrained, Preview, endless
-from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
+from gracectl.cli.drain.reading import DrainOptions, ReadNodes, Undrainable, check, read_nodes
+from gracectl.cli.drain.request import DrainRequest
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
-from gracectl.cli.output import echo
+from gracectl.cli.output import command, echo
 from gracectl.cli.plan.command import SECOND_READING, forecast_plan, show_details
 from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.inspect.forecast import DrainForecast
 from gracectl.policy.answers import Sightings
 from gracectl.policy.confirmation import AGREE_SECONDS
 from gracectl.policy.maintenance import drain_deadline
+from gracectl.policy.pace import explain_maximum, maximum_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def request_options(command: Command) -> Command:
+class AtOnce(click.ParamType[int | str]):
+    """How many nodes at the same time: a number, or a percentage of the nodes."""
+
+    name = "N|N%"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """See click."""
+        if re.fullmatch(r"0*[1-9][0-9]{0,5}", str(value)):
+            return int(value)
+        if re.fullmatch(r"([1-9]|[1-9][0-9]|100)%", str(value)):
+            return str(value)
+        self.fail(f"{value!r}: give a number from 1 on, or a percentage from 1% to 100%", param, ctx)
+
+
+AT_ONCE = AtOnce()
+
+
+def command_line(name: str, nodes: NodeChoice) -> str:
+    """`gracectl rotate -l pool=batch`, as the reason of a NodeDrain."""
+    return command(name, *(nodes.names if nodes.query is None else ("-l", nodes.selector)))
+
+
+def request_options(function: Command) -> Command:
     """Options of both commands."""
     # The last option that is added comes first in the help.
     for option in (
@@ -56,13 +82,13 @@ def request_options(command: Command) -> Command:
         ),
         click.option(
             "--at-once",
-            type=click.IntRange(min=1),
-            metavar="N",
+            type=AT_ONCE,
+            metavar="N|N%",
             help="Drain N nodes at the same time, the quickest first; default: all.",
         ),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 @click.command(cls=DryRunCommand)
@@ -91,7 +117,8 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     server refused for one of them, or if one was uncordoned or deleted meanwhile. 4: the timeout has expired, or only
     stuck pods remain and --ignore-stuck is not set. 130: interrupted.
     """
-    _run(target, nodes, DrainOptions(for_maintenance=True, **from_flags(options)))
+    reason = command_line("drain", nodes)
+    request(target, nodes, DrainOptions(for_maintenance=True, reason=reason, **from_flags(options)))
 
 
 @click.command(cls=DryRunCommand)
@@ -117,7 +144,8 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     drained, or never without --force, or if the server refused for one of them. 4: the timeout has expired. 130:
     interrupted, or not confirmed.
     """
-    _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
+    reason = command_line("terminate", nodes)
+    request(target, nodes, DrainOptions(for_maintenance=False, yes=yes, reason=reason, **options))
 
 
 def _check_together(options: DrainOptions) -> None:
@@ -130,15 +158,17 @@ def _check_together(options: DrainOptions) -> None:
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait")
 
 
-def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
-    _check_together(options)
+def request(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
+    """Preview, confirm and request a drain, a termination or a rotation; exits with the code of the outcome."""
+    if options.rotation is None:
+        _check_together(options)
     if not options.dry_run and (not options.for_maintenance or options.deadline is not None):
         require_confirmation(yes=options.yes)
-    refusals = (UnknownNodes, Undrainable, NeverDrained, MissingRights)
+    refusals = (UnknownNodes, Undrainable, NeverDrained, MissingRights, NotServedHere)
     with reporting_errors(dict.fromkeys(refusals, REFUSED)):
         source = SettingsSource(target)
-        request = DrainRequest(target, options)
-        with interruptible(request.interrupted):
+        run = DrainRequest(target, options)
+        with interruptible(run.interrupted):
 
             def read(after: float) -> ReadNodes:
                 return run_async(lambda: read_nodes(target, nodes, source, options, after))
@@ -153,13 +183,13 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
                 print_error("no Events are written: missing permission: create events")
             action = _preview(found, forecast, options)
             if options.dry_run:
-                if options.on_server and not run_async(lambda: request.dry_run(found, forecast)):
+                if options.on_server and not run_async(lambda: run.dry_run(found, forecast)):
                     sys.exit(REFUSED)
                 return
             if question := _question(action, found, options):
                 require_confirmation(yes=options.yes)
                 confirm(question, yes=options.yes)
-            code = run_async(lambda: request.run(found, source, forecast))
+            code = run_async(lambda: run.run(found, source, forecast))
     if code:
         sys.exit(code)
 
@@ -206,17 +236,34 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
     return again, forecast_of(again, forecast.seen)
 
 
+def _slots(found: ReadNodes, options: DrainOptions) -> tuple[int | None, str]:
+    """Nodes at the same time (None: all), and the setting that limits them more than the options do."""
+    at_once = concurrency(options.at_once, len(found.nodes))
+    if found.campaign is None or options.for_maintenance or found.inputs is None:
+        return at_once, ""
+    cluster, settings = found.inputs.cluster, found.settings.termination
+    managed = sum(cluster.manages(settings.managed, node) for node in cluster.nodes.values())
+    maximum = maximum_of(settings.policy.voluntary, managed)
+    if at_once is not None and at_once <= maximum:
+        return at_once, ""
+    return maximum, explain_maximum(settings.policy.voluntary, managed)
+
+
 def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOptions) -> str:
     """Print what would happen; what it is, in a few words. Raises Undrainable, NeverDrained."""
     stays = options.for_maintenance
     is_begun = stays or options.force or options.skip_stuck
     never = () if forecast is None or is_begun else endless(forecast)
+    at_once, pace = _slots(found, options)
     preview = Preview(
         cluster=None if sys.stdout.isatty() else found.cluster,
         nodes=found.nodes,
         forecast=forecast,
         refusal=found.refusal,
         for_maintenance=stays,
+        at_once=at_once,
+        pace=pace,
+        is_rotation=options.rotation is not None,
         is_whole=options.dry_run,
         note="" if found.inputs is None else found.inputs.note,
         has_deadline=_has_deadline(found, options),

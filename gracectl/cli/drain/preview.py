@@ -51,7 +51,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """Input of the preview. `cluster` None: already named. `forecast` None: refused, see `refusal`.
 
     `is_whole`: nothing is cut. `note`: that no controller leads, or none is installed. `has_deadline`: say what it
-    means.
+    means. `at_once`: nodes at the same time; None: all. `pace`: the setting that limits them; empty: --at-once does.
     """
 
     cluster: ClusterAddress | None
@@ -62,11 +62,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = False
     note: str = ""
     has_deadline: bool = False
+    at_once: int | None = None
+    pace: str = ""
+    is_rotation: bool = False
 
     @property
     def action(self) -> str:
         """`terminate worker-1`, `drain 3 nodes`."""
-        verb = "drain" if self.for_maintenance else "terminate"
+        verb = "drain" if self.for_maintenance else "rotate" if self.is_rotation else "terminate"
         return f"{verb} {self.nodes[0].name if len(self.nodes) == 1 else counted(len(self.nodes), 'node')}"
 
     def rendered(self) -> RenderableType:
@@ -86,7 +89,12 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             if len(self.nodes) > 1:
                 yield Text(listed([node.name for node in self.nodes], MANY))
             return
-        yield Text(f"{self.action}, {_pods(self.forecast)}; {_drained(self.forecast)}")
+        if self.at_once is not None and self.at_once < len(self.nodes):
+            pace = f", at most {self.pace}" if self.pace else ""
+            yield Text(f"{self.action}, {_pods(self.forecast)}; {self.at_once} at a time{pace}")
+            yield Text("The times are of all nodes drained together.", "dim")
+        else:
+            yield Text(f"{self.action}, {_pods(self.forecast)}; {_drained(self.forecast)}")
         yield Text()
         yield from _summary(self.forecast, self.is_whole)
         lines = joined_warnings(self.forecast, is_whole=self.is_whole)

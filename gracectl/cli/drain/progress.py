@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from gracectl.cli.drain.campaign import FollowedDrain, hints, is_finished, states_of
 from gracectl.cli.output import command
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
@@ -25,7 +26,7 @@ class DrainProgress:
     stuck pods too, as they may still stop. `has_stuck`: a node that is no longer waited for has stuck pods. `here`:
     names of nodes that this process drains. `unrequested`: UIDs of nodes that are not begun yet. `skips_stuck`: nodes
     that would never drain are not waited for, and `skipped`, by name. `to_delete`: nodes, by UID, that were drained
-    from here to be deleted.
+    from here to be deleted. `campaign`: the NodeDrain that requests them; None: the command does.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class DrainProgress:
         self.skips_stuck = False
         self.skipped: list[str] = []
         self.to_delete: dict[str, Node] = {}
+        self.campaign: FollowedDrain | None = None
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
         self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
@@ -96,6 +98,39 @@ class DrainProgress:
                     self.to_delete.setdefault(node.uid, node.node)
                 if self.for_maintenance or (node.name in self.here and not node.is_done):
                     yield from self._maintenance(node)
+        if self.campaign is not None:
+            yield from self._by_campaign(self.campaign)
+
+    def _by_campaign(self, followed: FollowedDrain) -> Iterator[str]:
+        """Take over what the NodeDrain records, and the nodes do not show: not begun, skipped, failed, canceled."""
+        drain = followed.latest
+        if drain is None and not followed.is_gone:
+            return
+        states = {} if drain is None else dict(states_of(drain))
+        texts = {} if drain is None else {node.uid: node.message for node in drain.nodes}
+        has_ended = drain is None or is_finished(drain)
+        for uid, name in tuple(self._left.items()):
+            state = states.get(uid, "pending")
+            if state in ("pending", "skipped"):
+                self.unrequested.add(uid)
+            else:
+                self.unrequested.discard(uid)
+            if not has_ended and state not in ("failed", "canceled"):
+                continue
+            text = f": {texts[uid]}" if texts.get(uid) else ""
+            if state in ("drained", "terminated"):
+                del self._left[uid]
+                yield f"{name}: {state}"
+                continue
+            self.give_up(uid)
+            if state == "skipped":
+                self.skipped.append(name)
+            what = state if state in ("failed", "canceled", "skipped") else f"not {self._goal}: {followed.end_text}"
+            yield f"{name}: {what}{text}"
+
+    @property
+    def _goal(self) -> str:
+        return "drained" if self.for_maintenance else "terminated"
 
     def _timed(self, terminated: TerminatedNode, at: float) -> TerminatedNode:
         # A very fast termination is not seen while it is in progress.
@@ -117,7 +152,7 @@ class DrainProgress:
         elif node.state is NodePhase.TERMINATING and node.uid not in self._deleted:
             self._deleted.add(node.uid)
             yield f"{node.name}: deleted meanwhile; waiting for its termination"
-        elif node.state in (NodePhase.UNCORDONING, NodePhase.PENDING, NodePhase.IDLE):
+        elif node.state in (NodePhase.UNCORDONING, NodePhase.PENDING, NodePhase.IDLE) and self.campaign is None:
             del self._left[node.uid]
             self.has_failed = True
             yield f"{node.name}: uncordoned meanwhile, before it was drained"
@@ -139,12 +174,13 @@ class DrainProgress:
         """Message after a timeout: unfinished nodes, what each waits for, and the next step."""
         number, of = len(self._left), len(self.expected)
         nodes = "the node is" if of == 1 else f"{number} of {of} nodes {'is' if number == 1 else 'are'}"
-        goal = "drained" if self.for_maintenance else "terminated"
         waiting = [f"{name}{self._reason(uid)}" for uid, name in self._left.items()]
-        return (
-            f"{nodes} not {goal} after {after}: {listed(waiting)}; {self._continuation()}; "
-            f"to watch: {command('status', '-w', *self.left)}"
-        )
+        return f"{nodes} not {self._goal} after {after}: {listed(waiting)}; {self._continuation()}; {self._watch()}"
+
+    def _watch(self) -> str:
+        if self.campaign is not None:
+            return f"NodeDrain {self.campaign.name}: {hints(self.campaign.name)}"
+        return f"to watch: {command('status', '-w', *self.left)}"
 
     def _reason(self, uid: str) -> str:
         reason = messages.waits_for(self._last[uid]) if uid in self._last else ""
@@ -166,7 +202,9 @@ class DrainProgress:
         """Say what continues after an interrupt, how to watch it, and whether it can be undone."""
         if not self._left:
             return "interrupted"
-        watch = f"to watch: {command('status', '-w', *self.left)}"
+        watch = self._watch()
+        if self.campaign is not None:
+            return f"interrupted; {self._continuation()}; {watch}"
         names = ", ".join(self.left)
         if self.for_maintenance or self.here:
             undo = f"to undo: {command('uncordon', *self.left)}"

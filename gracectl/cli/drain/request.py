@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
 import anyio
 import msgspec
 
-from gracectl.app.drainer import OWN_MANNER, Manner, Setup, rights_for
+from gracectl.app.drainer import Setup
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
-from gracectl.cli.drain.here import (
-    CHANGE_NODES,
-    DELETE_NODES,
-    LocalDrain,
-    MissingRights,
-    check_rights,
-    deletion_text,
-    drained_here,
-    here_text,
-    reading,
-)
-from gracectl.cli.drain.kubectl import Strictness, refused_by_controller
+from gracectl.cli.drain.campaign import FOLLOWED, Campaign, FollowedDrain, concurrency, hints
+from gracectl.cli.drain.here import LocalDrain
 from gracectl.cli.drain.preview import endless
 from gracectl.cli.drain.progress import DrainProgress
+from gracectl.cli.drain.reading import DrainOptions, ReadNodes, check, deletion_age
 from gracectl.cli.drain.server_side import DRY, dry, evict_dry
 from gracectl.cli.drain.turns import Turns, quickest_first
 from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
-from gracectl.cli.options import ClusterTarget, NodeChoice, connected, read_chosen
+from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.output import command, echo
-from gracectl.cli.plan.command import PlanInput, read_input
-from gracectl.cli.settings import REFUSED as SETTINGS_REFUSED
-from gracectl.cli.settings import EffectiveSettings, SettingsSource
+from gracectl.cli.settings import SettingsSource
 from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
 from gracectl.cli.status.view import StatusView
-from gracectl.config import Settings
-from gracectl.config.settings import NamedNodes
 from gracectl.controllers.termination.deadline import deadline_patch
 from gracectl.controllers.termination.maintenance import request_patch
-from gracectl.inspect.forecast import DrainForecast, unmanaged_warning
-from gracectl.inspect.leadership import LeaderState, read_leadership
-from gracectl.inspect.surroundings import read_surroundings
-from gracectl.inspect.watcher import snapshot_of
-from gracectl.kube.auth.credentials import ClusterAddress
+from gracectl.inspect.forecast import DrainForecast
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
@@ -64,186 +47,9 @@ from gracectl.runtime.supervise import ungrouped
 LEAVING = (Outcome.EVICT, Outcome.BLOCKED, Outcome.WAITING)
 """Pods that are evicted now or later: not protected, and not terminating."""
 
+NEW_LINE = "\n"
 TURN_SECONDS = 1.0
 """Between two looks at whose turn it is: as often as frames."""
-
-
-class Undrainable(Exception):
-    """Nothing was requested, because some nodes cannot be drained; the message names each with its reason."""
-
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
-        listed = "\n".join(f"  - {name}: {reason}" for name, reason in reasons.items())
-        super().__init__(f"nothing was changed: not all of these nodes can be drained:\n{listed}")
-
-
-class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes are not
-    deleted.
-
-    `on_server`: the dry run sends requests. `deadline`: seconds after the request. `force`: also nodes that would never
-    drain. `ignore_stuck`: stuck pods do not count. `at_once`: nodes that are drained at the same time; None: all.
-    `skip_stuck`: nodes that would never drain are left out. `manner` and `strictness`: flags of kubectl.
-    """
-
-    for_maintenance: bool
-    no_wait: bool
-    dry_run: bool
-    timeout: float | None
-    on_server: bool = False
-    deadline: float | None = None
-    yes: bool = False
-    force: bool = False
-    ignore_stuck: bool = False
-    at_once: int | None = None
-    skip_stuck: bool = False
-    manner: Manner = OWN_MANNER
-    strictness: Strictness = Strictness()
-
-
-class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """The chosen nodes by name, at `now` (Unix seconds, the server's clock).
-
-    `inputs`: input of the forecast; None: not permitted, see `refusal`. `here`: names of nodes that no controller
-    drains; `note`: first line that says so. `writes_events`: Events may be created from here.
-    """
-
-    nodes: tuple[Node, ...]
-    now: float
-    cluster: ClusterAddress
-    settings: Settings
-    inputs: PlanInput | None = None
-    refusal: str = ""
-    here: frozenset[str] = frozenset()
-    note: str = ""
-    writes_events: bool = True
-
-
-async def read_nodes(
-    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, options: DrainOptions, after: float = 0.0
-) -> ReadNodes:
-    """Read the nodes and the input of a forecast, after `after` seconds; needs permission only to list nodes.
-
-    Without a controller only these nodes are read, their pods, and the budgets of these, unless
-    the request waits for a later controller (`no_wait`). Raises ApiError, ConfigError, UnknownNodes, MissingRights.
-    """
-    async with connected(target, shows_cluster=True) as connection:
-        await connection.clock.sleep(after)
-        inputs, refusal = None, ""
-        effective = await source.read(connection.client, is_silent=True)
-        if not options.no_wait and (local := await _read_here(connection, choice, effective, options)) is not None:
-            return local
-        if options.manner.flags:
-            raise refused_by_controller(options.manner.flags)
-        if not options.for_maintenance and options.deadline is not None and not options.dry_run:
-            await check_rights(connection.client, (DELETE_NODES, *CHANGE_NODES))
-        if effective.is_refused:
-            print_error(SETTINGS_REFUSED)
-        try:
-            inputs = await read_input(connection, choice, effective)
-            found = list(inputs.cluster.nodes.values())
-        except Forbidden as error:
-            refusal = str(error)
-            found = await read_all(connection.client, NODES, keep=choice.picks)
-        by_name = {node.name: node for node in found}
-        nodes = tuple(by_name[name] for name in choice.among(found))
-        now = connection.clock.now()  # set by the responses
-        return ReadNodes(
-            nodes=nodes,
-            now=now,
-            cluster=connection.cluster,
-            settings=effective.settings,
-            inputs=inputs,
-            refusal=refusal,
-        )
-
-
-def _for_any_node(settings: Settings) -> Settings:
-    """The same, for nodes that are drained from here, whether or not a controller would select them."""
-    return msgspec.structs.replace(settings, node_selector=NamedNodes())
-
-
-async def _read_here(
-    connection: Connection, choice: NodeChoice, effective: EffectiveSettings, options: DrainOptions
-) -> ReadNodes | None:
-    """The nodes as the command itself drains them; None: a controller manages them, or may: without the rights to
-    drain, and to see whether there is one, only a controller can do it."""
-    leadership = await read_leadership(connection.client, effective.settings.leader_election, connection.clock)
-    is_unseen = leadership.state is LeaderState.UNKNOWN and not leadership.is_absent
-    if not options.for_maintenance and (is_unseen or leadership.state is LeaderState.ACTIVE):
-        return None  # a controller would terminate the instance; one that selects other nodes has its reasons
-    nodes = await read_chosen(connection.client, choice)
-    here = drained_here([node for node in nodes if node.deletion_timestamp is None], effective, leadership)
-    if not here:
-        return None
-    has_deadline = options.deadline is not None or any(drain_deadline(node) for node in nodes if node.name in here)
-    rights = rights_for(options.manner, has_deadline=has_deadline)
-    try:
-        writes_events = await check_rights(
-            connection.client, rights if options.for_maintenance else (*rights, DELETE_NODES)
-        )
-    except MissingRights:
-        if is_unseen:
-            return None
-        raise
-    note = here_text(here, nodes, leadership)
-    return ReadNodes(
-        nodes=nodes,
-        now=connection.clock.now(),
-        cluster=connection.cluster,
-        settings=_for_any_node(effective.settings),
-        inputs=await _inputs_here(connection, nodes, effective, options.manner),
-        here=here,
-        note=note if options.for_maintenance else f"{note}\n{deletion_text(nodes, here)}",
-        writes_events=writes_events,
-    )
-
-
-async def _inputs_here(
-    connection: Connection, nodes: Sequence[Node], effective: EffectiveSettings, manner: Manner
-) -> PlanInput:
-    names = tuple(node.name for node in nodes)
-    cluster = await snapshot_of(connection.client, nodes, reading(names, manner))
-    around = await read_surroundings(connection.client, cluster, names, has_others=False)
-    return PlanInput(
-        msgspec.structs.replace(effective, settings=_for_any_node(effective.settings)),
-        cluster,
-        names,
-        float(math.floor(connection.clock.now())),
-        address=connection.cluster,
-        note=around.note,
-        around=around,
-    )
-
-
-def check(found: ReadNodes, *, for_maintenance: bool, strictness: Strictness) -> None:
-    """Raise Undrainable if a node cannot be drained. `for_maintenance`: the nodes are not deleted. `strictness`: by the
-    pods that were read."""
-    reasons = {
-        node.name: _reason(node, found, for_maintenance)
-        for node in found.nodes
-        if node.name not in found.here or node.deletion_timestamp is not None
-    }
-    if found.inputs is not None:
-        for node in found.nodes:
-            if refusal := strictness.refusal(found.inputs.cluster, node.name):
-                reasons[node.name] = refusal
-    bad = {name: reason for name, reason in reasons.items() if reason}
-    if bad:
-        raise Undrainable(bad)
-
-
-def _reason(node: Node, found: ReadNodes, for_maintenance: bool) -> str:
-    if for_maintenance and node.deletion_timestamp is not None:
-        return f"{_deletion_age(node, found.now)}; a deletion cannot be undone"
-    claims = () if found.inputs is None else found.inputs.cluster.owning_claims_of(node)
-    warning = unmanaged_warning(found.settings.termination, node, claims, for_maintenance=for_maintenance)
-    return "" if warning is None else warning.message
-
-
-def _deletion_age(node: Node, now: float) -> str:
-    assert node.deletion_timestamp is not None
-    return f"already being deleted for {elapsed(max(now - node.deletion_timestamp, 0.0))}"
 
 
 class DrainRequest:
@@ -257,6 +63,7 @@ class DrainRequest:
         self._turns = Turns((), None)
         self._deleted: set[str] = set()  # UIDs of nodes with a requested deletion, after a drain from here
         self._here: frozenset[str] = frozenset()  # names of nodes that are drained by this process
+        self._followed: FollowedDrain | None = None
 
     async def run(self, found: ReadNodes, source: SettingsSource, forecast: DrainForecast | None) -> int:
         """Request it for these nodes, as they are now. The exit code.
@@ -266,23 +73,20 @@ class DrainRequest:
         self._here = found.here
         async with connected(self._target) as connection:
             nodes = await self._checked(connection, found)
-            if self._options.at_once is not None:
+            if found.campaign is not None and (followed := await self._created(connection, found.campaign, nodes)):
+                return await self._follow(connection, followed, nodes, found, source)
+            at_once = concurrency(self._options.at_once, len(nodes))
+            if at_once is not None:
                 nodes = quickest_first(nodes, forecast)
             skipped = {each.name for each in endless(forecast)} if self._options.skip_stuck and forecast else set()
-            self._turns = Turns([node for node in nodes if node.name not in skipped], self._options.at_once)
+            self._turns = Turns([node for node in nodes if node.name not in skipped], at_once)
             requested_at = connection.clock.now()
             cluster = None if found.inputs is None else found.inputs.cluster
             first = self._turns.next({node.uid for node in nodes}, cluster)
             await self._request(connection, first, requested_at)
             requested = [node for node in first if self._is_requested(node)]
             if (requested or self._turns.waiting) and not self._options.no_wait:
-                self._progress = DrainProgress(
-                    [*requested, *self._turns.waiting],
-                    requested_at,
-                    for_maintenance=self._options.for_maintenance,
-                    ignore_stuck=self._options.ignore_stuck,
-                    waits_for_stuck=bool(self._options.timeout),
-                )
+                self._progress = self._progress_of([*requested, *self._turns.waiting], requested_at)
                 self._progress.here = found.here
                 self._progress.unrequested = {node.uid for node in self._turns.waiting}
                 self._progress.skips_stuck = self._options.skip_stuck
@@ -291,6 +95,44 @@ class DrainRequest:
         if requested:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
         return self._code
+
+    async def _created(self, connection: Connection, campaign: Campaign, nodes: Sequence[Node]) -> FollowedDrain | None:
+        """Create the NodeDrain; None: not permitted, and each node can be requested instead."""
+        self._followed = FollowedDrain(connection, campaign.new_name())
+        manifest = campaign.manifest(self._followed.name, [node.name for node in nodes])
+        try:
+            self._followed.cache.put(await connection.client.create(FOLLOWED, "", manifest))
+        except Forbidden as refusal:
+            if self._options.rotation is not None:
+                raise
+            self._followed = None
+            print_error(f"no NodeDrain is created: {refusal}; requesting each node")
+            return None
+        echo(f"nodedrain/{self._followed.name} created\n{hints(self._followed.name, NEW_LINE)}")
+        return self._followed
+
+    async def _follow(
+        self,
+        connection: Connection,
+        followed: FollowedDrain,
+        nodes: Sequence[Node],
+        found: ReadNodes,
+        source: SettingsSource,
+    ) -> int:
+        if self._options.no_wait:
+            return 0
+        self._progress = self._progress_of(nodes, connection.clock.now())
+        self._progress.campaign = followed
+        return await self._watch(connection, self._progress, found, source)
+
+    def _progress_of(self, nodes: Sequence[Node], requested_at: float) -> DrainProgress:
+        return DrainProgress(
+            nodes,
+            requested_at,
+            for_maintenance=self._options.for_maintenance,
+            ignore_stuck=self._options.ignore_stuck,
+            waits_for_stuck=bool(self._options.timeout),
+        )
 
     async def dry_run(self, found: ReadNodes, forecast: DrainForecast | None) -> bool:
         """Send the requests as dry runs. Returns whether the server would refuse none, but for budgets."""
@@ -310,6 +152,8 @@ class DrainRequest:
         """Message for an interruption: what was requested and continues."""
         if self._progress is not None:
             return self._progress.unwatched()
+        if self._followed is not None:
+            return f"interrupted; outcome unknown: NodeDrain {self._followed.name}; {hints(self._followed.name)}"
         if self._options.for_maintenance:
             return self._bulk.interrupted("drain", f" (to undo: {command('uncordon', *self._bulk.requested)})")
         return self._bulk.interrupted("deletion", " (cannot be undone)")
@@ -349,7 +193,7 @@ class DrainRequest:
         new = []
         for node in nodes:
             if node.deletion_timestamp is not None and self._options.deadline is None:
-                echo(f"{node.name}: {_deletion_age(node, now)}")
+                echo(f"{node.name}: {deletion_age(node, now)}")
             else:
                 new.append(node)
 
@@ -391,7 +235,10 @@ class DrainRequest:
         try:
             with view.showing(), anyio.move_on_after(seconds) as timeout, ungrouped():
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._take_turns, connection, progress, follower)
+                    if progress.campaign is None:
+                        group.start_soon(self._take_turns, connection, progress, follower)
+                    else:
+                        group.start_soon(progress.campaign.run)
                     await run()
                     group.cancel_scope.cancel()
         except ApiError as error:
@@ -421,7 +268,7 @@ async def _request_deletion(connection: Connection, node: Node, seconds: float |
     """Delete the node; `seconds`: with a deadline after that time. A deadline that was written first would remain if
     the server refused the deletion, and force a later one."""
     now = connection.clock.now()
-    text = "deletion requested" if node.deletion_timestamp is None else _deletion_age(node, now)
+    text = "deletion requested" if node.deletion_timestamp is None else deletion_age(node, now)
     try:
         if node.deletion_timestamp is None:
             await connection.client.delete(CANCELLABLE_NODES, node.key, uid=node.uid)

@@ -219,7 +219,8 @@ def _headline(node: NodeStatus, at: float) -> str:
     if node.state is NodePhase.IDLE:
         return "no drain or termination requested"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
-    return f"{state_text(node)}{since}; {_where(node)}"
+    campaign = f" by NodeDrain {node.campaign}" if node.campaign else ""
+    return f"{state_text(node)}{campaign}{since}; {_where(node)}"
 
 
 def _where(node: NodeStatus) -> str:

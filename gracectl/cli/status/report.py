@@ -61,6 +61,7 @@ def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> Json:
         "since": instant(node.since),
         "sinceSeconds": None if node.since is None else round(at - node.since, 3),
         "owner": owner_report(node.owner, is_assisted=node.is_assisted),
+        "nodeDrain": node.campaign or None,
         "step": node.step,
         "done": node.is_done,
         "waitsFor": node.waits_for,

@@ -22,6 +22,7 @@ from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
 from gracectl.cli.report import Json, instant
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.status.report import pod_report, status_report
+from gracectl.cli.ui.drains import DrainRows
 from gracectl.cli.ui.events import EventLog
 from gracectl.cli.ui.stream import ChangeRing, encoded, message
 from gracectl.cli.ui.timeline import Timelines
@@ -50,6 +51,7 @@ STARTING: Final[Json] = {
     "status": None,
     "podBudgets": [],
     "nodeBudgets": None,
+    "nodeDrains": [],
     "timelines": {},
     "history": [],
     "events": [],
@@ -70,6 +72,7 @@ class Board:
     ) -> None:
         self.ring = ChangeRing()
         self.events = EventLog()
+        self.drains = DrainRows()
         self.state: Mapping[str, Any] = STARTING | {"links": {"grafana": grafana}}
         self._boot = secrets.token_hex(4)
         self._clock = clock
@@ -105,6 +108,7 @@ class Board:
         new["status"] = self._status(frame)
         new["connection"] = _connection(frame)
         new["events"], new["eventsCut"] = self.events.json, self.events.is_cut
+        new["nodeDrains"] = self.drains.json
         if frame.is_complete:
             self._timelines.update(frame.nodes, frame.tracing, frame.at)
             new["timelines"] = self._timelines.json
@@ -228,7 +232,9 @@ Object = Mapping[str, Any]
 
 NESTED: Final = frozenset({"status"})
 """Fields with objects that are merged; all other values are replaced."""
-KEYED: Final = frozenset({"nodes", "pods", "podBudgets", "nodeBudgets", "queue", "history", "events", "timelines"})
+KEYED: Final = frozenset(
+    {"nodes", "pods", "podBudgets", "nodeBudgets", "nodeDrains", "queue", "history", "events", "timelines"}
+)
 """Fields that hold many objects: a list of objects with a `uid`, or an object by uid."""
 
 LISTS: Final = (list, tuple)

@@ -360,6 +360,7 @@ async def board_served(
         async with anyio.create_task_group() as group:
             group.start_soon(servers.run)
             group.start_soon(board.events.follow, connection.client, clock)
+            group.start_soon(board.drains.follow, connection.client, clock)
             group.start_soon(follower.run, show)
             yield ServedBoard(urls[f"{options.base_path}/"], server)
             group.cancel_scope.cancel()

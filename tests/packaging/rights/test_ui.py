@@ -25,7 +25,8 @@ READING = ("get", "list", "watch")
 
 
 async def everything_is_shown(place: Place) -> None:
-    """A node that ends with a pod, its budget, its claim and its Event, and a pod that stays with its volume."""
+    """A node that ends with a pod, its budget, its claim, its NodeDrain and its Event, and a pod that stays with its
+    volume."""
     stage = place.stage
     await stage.add_nodes("n1")
     data = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -42,6 +43,9 @@ async def everything_is_shown(place: Place) -> None:
     about = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
     event = {"metadata": {"name": "n1.1", "namespace": "default"}, "involvedObject": about, "reason": "Draining"}
     await stage.call("POST", "/api/v1/namespaces/default/events", event | {"reportingComponent": "gracectl"})
+    metadata, spec = {"name": "rotate"}, {"nodeName": "n1", "action": "Drain", "paused": True}
+    drain = {"apiVersion": "gracectl.io/v1alpha1", "kind": "NodeDrain", "metadata": metadata, "spec": spec}
+    await stage.call("POST", "/apis/gracectl.io/v1alpha1/nodedrains", drain)
     connection = Connection(place.wire, stage.clock, KubeClient(place.wire, stage.clock))
     (role,) = (each for each in place.installed.of_kind("Role") if each["metadata"]["name"] == "gracectl-ui")
     election = msgspec.structs.replace(stage.settings.leader_election, namespace=role["metadata"]["namespace"])
@@ -56,12 +60,14 @@ async def everything_is_shown(place: Place) -> None:
         return (
             shown == ["web-0"]
             and bool(state["events"])
+            and [drain["name"] for drain in state["nodeDrains"]] == ["rotate"]
             and follower.polls > 0
             and bool(follower.watcher.cluster.volumes)
         )
 
     async with anyio.create_task_group() as group:
         group.start_soon(board.events.follow, connection.client, stage.clock)
+        group.start_soon(board.drains.follow, connection.client, stage.clock)
         await follower.run(is_all_there)
         group.cancel_scope.cancel()
 

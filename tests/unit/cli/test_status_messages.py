@@ -17,6 +17,7 @@ from support.builders import (
     NOW,
     SCENES,
     a_budget,
+    a_node,
     a_scene,
     claims_and_gone,
     cluster,
@@ -40,7 +41,7 @@ from gracectl.cli.status import messages as words
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.view import ObjectView, StatusView, status_table
-from gracectl.inspect.status import NodePhase, is_active
+from gracectl.inspect.status import NodePhase, NodeStatus, is_active
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model import names
@@ -262,6 +263,14 @@ def test_json_says_what_the_table_says(frame: Callable[[], StatusFrame]) -> None
             assert warning["message"] in table_text
 
 
+def test_a_node_names_the_node_drain_that_has_begun_with_it() -> None:
+    node = a_node("a", annotations={names.NODE_DRAIN: "rotate-1/uid"})
+    status = NodeStatus(node=node, state=NodePhase.MAINTENANCE, since=NOW - 60, step="drain")
+    assert words.status_line(status, NOW).startswith("being drained for maintenance by NodeDrain rotate-1 for 1:00")
+    report = msgspec.json.decode(to_json(status_report(StatusFrame(at=NOW, nodes=(status,))), indent=0))
+    assert report["nodes"][0]["nodeDrain"] == "rotate-1"
+
+
 def test_fields_of_json() -> None:
     report = msgspec.json.decode(to_json(status_report(several()), indent=0))
     (node,) = [node for node in report["nodes"] if node["name"].startswith("ip-")]
@@ -269,7 +278,7 @@ def test_fields_of_json() -> None:
     assert node == {
         "name": "ip-10-0-1-17.eu-central-1.compute.internal", "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
         "state": "terminating", "since": "1970-01-12T13:45:00Z", "sinceSeconds": 100.0, "owner": None,
-        "step": "drain",
+        "nodeDrain": None, "step": "drain",
         "done": False, "waitsFor": node["waitsFor"], "pending": None, "trace": None, "podsLeft": 1,
         "drained": {
             "answer": "range", "earliest": "1970-01-12T13:46:40Z", "latest": "1970-01-12T13:56:40Z", "expected": None,

@@ -3,7 +3,7 @@
 // Invariant: nothing is changed in place; what a change does not name keeps its identity.
 
 const NESTED = new Set(["status"]);
-const KEYED = new Set(["nodes", "pods", "podBudgets", "nodeBudgets", "queue", "history", "events", "timelines"]);
+const KEYED = new Set(["nodes", "pods", "podBudgets", "nodeBudgets", "nodeDrains", "queue", "history", "events", "timelines"]);
 
 /** The object after a change. */
 export function applied(old, delta) {

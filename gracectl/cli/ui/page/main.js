@@ -2,6 +2,7 @@
 
 import { Attention } from "./attention.js";
 import { Budgets } from "./budgets.js";
+import { Campaigns } from "./campaigns.js";
 import { Detail } from "./detail.js";
 import { fill, h, setAttribute, setText } from "./dom.js";
 import { Events, History } from "./history.js";
@@ -27,6 +28,7 @@ class Page {
     this.board = new Board();
     this.shown = readAddress();
     this.summary = new Summary(find("cluster"), find("summary"), (q) => this.show({ view: "timeline", q }));
+    this.campaigns = new Campaigns(find("summary"));
     this.attention = new Attention(find("attention"), find("spoken"), {
       go: (part) => this.show(part, true),
       enter: (token) => this.enter(token),
@@ -166,6 +168,7 @@ class Page {
     }
     if (isSlowTurn) {
       this.summary.update(board);
+      this.campaigns.update(board);
       this.updateControls();
     }
     if (this.isTimeline) {

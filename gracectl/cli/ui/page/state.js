@@ -19,6 +19,7 @@ const EMPTY = {
   status: null,
   podBudgets: [],
   nodeBudgets: null,
+  nodeDrains: [],
   timelines: {},
   history: [],
   events: [],

@@ -32,6 +32,7 @@ boards = st.fixed_dictionaries(
     {
         "status": st.fixed_dictionaries({"at": leaves, "cluster": st.just("c"), "nodes": keyed(nodes)}),
         "podBudgets": keyed(st.fixed_dictionaries({"allowed": leaves, "queue": keyed(st.just({"node": "n"}))})),
+        "nodeDrains": st.none() | keyed(st.fixed_dictionaries({"state": leaves})),
         "nodeBudgets": st.none() | keyed(st.fixed_dictionaries({"allowed": leaves})),
         "timelines": st.dictionaries(uids, timelines, max_size=3),
         "pace": leaves,

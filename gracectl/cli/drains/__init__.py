@@ -1,0 +1,1 @@
+"""`gracectl drains`: NodeDrains and their progress."""

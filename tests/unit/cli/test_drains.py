@@ -1,0 +1,203 @@
+"""NodeDrains of commands over HTTP: `rotate`, `drain` and `terminate` of several nodes, `drains`.
+
+The test plays the controller of the NodeDrains: it writes their status, so that each text is known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.fleet import MERGE, Fleet, errors, played_fleet
+
+from gracectl.cli.drain.rotate import window
+from gracectl.model import names
+
+pytestmark = pytest.mark.real_time
+
+DRAINS = "/apis/gracectl.io/v1alpha1/nodedrains"
+NAME = re.compile(r"nodedrain/((?:drain|terminate|rotate)-[0-9a-f]{6}) created")
+NOW = "2026-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with played_fleet(tmp_path_factory.mktemp("drains")) as found:
+        yield found
+
+
+def condition(kind: str, message: str = "", status: str = "True", reason: str = "Test") -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+def written(place: Fleet, name: str, status: dict[str, Any]) -> None:
+    """Write the status as a controller does."""
+    place.ask("PATCH", f"{DRAINS}/{name}/status", {"status": status}, MERGE)
+
+
+def scope(place: Fleet, **states: list[str]) -> dict[str, Any]:
+    """Counts and scope; the nodes by name."""
+    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in place.ask("GET", "/api/v1/nodes")["items"]}
+    fields = {state: [f"{each}/{uids.get(each, 'gone')}" for each in found] for state, found in states.items()}
+    done = len(states.get("drained", ())) + len(states.get("terminated", ()))
+    counts = {state: len(found) for state, found in states.items()}
+    return {"scope": fields, "counts": {"total": sum(counts.values()), "done": done, **counts}, "observedGeneration": 1}
+
+
+def spec_of(place: Fleet, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = place.ask("GET", f"{DRAINS}/{name}")["spec"]
+    return spec
+
+
+def created(output: str) -> str:
+    """The name of the NodeDrain."""
+    found = NAME.search(output)
+    assert found is not None, output
+    return found[1]
+
+
+# -- what is requested -------------------------------------------------------------------------------------------------
+
+
+def test_rotate_creates_a_node_drain_with_the_nodes_that_were_shown(place: Fleet) -> None:
+    for number in range(1, 4):
+        place.held(f"batch-{number}", pool="batch")
+    options = ("--on-undrainable", "skip", "--timeout", "30m", "--window", "0 22 * * 1-5 8h Europe/Berlin")
+    result = place.run("rotate", "-l", "pool=batch", "--at-once", "10%", "--yes", *options)
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
+    name = created(result.stdout)
+    assert result.stdout == (
+        f"nodedrain/{name} created\n"
+        f"to follow: gracectl drains show {name} -w\nto cancel: gracectl drains cancel {name}\n"
+    )
+    assert "rotate 3 nodes, 0 pods; 1 at a time" in result.stderr
+    assert spec_of(place, name) == {
+        "nodeNames": ["batch-1", "batch-2", "batch-3"],
+        "action": "Terminate",
+        "maxConcurrent": "10%",
+        "waitForReplacement": True,
+        "order": "ByForecast",
+        "onUndrainable": "Skip",
+        "onTimeout": "KeepCordoned",
+        "timeout": "30m0s",
+        "windows": [{"schedule": "0 22 * * 1-5", "duration": "8h", "timeZone": "Europe/Berlin"}],
+        "reason": "gracectl rotate -l pool=batch",
+        "ttlSecondsAfterFinished": 604800,
+    }
+    assert not place.is_deleted("batch-1")
+
+
+def test_rotate_needs_a_confirmation_and_a_dry_run_creates_nothing(place: Fleet) -> None:
+    before = len(place.ask("GET", DRAINS)["items"])
+    place.held("alone")
+    refused = place.run("rotate", "alone")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    dry = place.run("rotate", "alone", "--dry-run")
+    assert (dry.exit_code, dry.stderr) == (0, "")
+    assert "rotate alone, 0 pods" in dry.stdout
+    assert len(place.ask("GET", DRAINS)["items"]) == before
+
+
+@pytest.mark.parametrize(("text", "spec"), [
+    ("0 22 * * 1-5 8h", {"schedule": "0 22 * * 1-5", "duration": "8h"}),
+    ("30 1 * * * 2h30m Europe/Berlin", {"schedule": "30 1 * * *", "duration": "2h30m", "timeZone": "Europe/Berlin"}),
+])  # fmt: skip
+def test_a_window_is_five_fields_a_duration_and_a_time_zone(text: str, spec: dict[str, str]) -> None:
+    assert window(text) == spec
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--window", "22:00-06:00"], "give five fields of cron, a duration, and perhaps a time zone"),
+    (["--at-once", "0"], "give a number from 1 on, or a percentage from 1% to 100%"),
+    (["--at-once", "101%"], "give a number from 1 on, or a percentage from 1% to 100%"),
+    (["--on-undrainable", "skipp"], "Did you mean 'skip'?"),
+])  # fmt: skip
+def test_invalid_options_are_refused_before_any_request(place: Fleet, arguments: list[str], message: str) -> None:
+    result = place.run("rotate", "n1", "--yes", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())
+
+
+# -- drains ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_story_of_a_node_drain(place: Fleet) -> None:
+    place.ask("POST", DRAINS, {
+        "apiVersion": "gracectl.io/v1alpha1", "kind": "NodeDrain",
+        "metadata": {"name": "story", "annotations": {names.REQUESTED_BY: "alice"}},
+        "spec": {"action": "Terminate", "nodeSelector": {"matchLabels": {"pool": "batch"}}, "maxConcurrent": "10%",
+                 "reason": "image 2026-01"},
+    })  # fmt: skip
+    assert "story: new: terminate 10% at a time\nrequested by alice 0:0" in place.run("drains", "show", "story").stdout
+    blocker = {
+        "kind": "PodDisruptionBudget",
+        "namespace": "shop",
+        "name": "web",
+        "message": "never allows a disruption",
+    }
+    written(place, "story", {
+        **scope(place, inProgress=["batch-1"], pending=["batch-2"], terminated=["batch-0"]),
+        "conditions": [condition("Progressing", "batch-1"), condition("Blocked", "batch-1: shop/web-0: budget")],
+        "nodes": [
+            {"name": "batch-1", "uid": "1", "state": "Draining", "podsLeft": 2, "message": "2 pods left",
+             "blockedBy": [blocker]},
+            {"name": "batch-2", "uid": "2", "state": "Pending", "message": "next"},
+            {"name": "batch-0", "uid": "0", "state": "Terminated"},
+        ],
+    })  # fmt: skip
+    shown = place.run("drains", "show", "story").stdout
+    assert re.sub(r"\d:\d\d ago \([^)]*\)", "<ago>", shown) == (
+        "story: blocked: terminate 3 nodes, 10% at a time\n"
+        "requested by alice <ago>: image 2026-01\n"
+        "done: 1 of 3 nodes; 1 in progress, 1 pending\n"
+        "  ! batch-1: shop/web-0: budget\n"
+        "\n"
+        "NODE     STATE     SINCE  PODS  MESSAGE\n"
+        "batch-1  draining            2  2 pods left\n"
+        "    ! PodDisruptionBudget shop/web: never allows a disruption\n"
+        "batch-2  pending                next\n"
+        "\n"
+        "to follow: gracectl drains show story -w\nto cancel: gracectl drains cancel story\n"
+    )
+    report = json.loads(place.run("drains", "show", "story", "-o", "json").stdout)
+    assert (report["state"], report["counts"]["inProgress"], report["requestedBy"]) == ("blocked", 1, "alice")
+    assert report["nodes"][0]["blockedBy"] == [{**blocker, "until": None}]
+    listed = json.loads(place.run("drains", "-o", "json").stdout)
+    assert [each["name"] for each in listed["drains"]].count("story") == 1
+    assert "story" in place.run("drains").stdout
+
+
+def test_a_node_drain_is_paused_resumed_and_canceled(place: Fleet) -> None:
+    body = {"metadata": {"name": "mine"}, "spec": {"action": "Drain", "nodeNames": ["batch-1"]}}
+    place.ask("POST", DRAINS, {"apiVersion": "gracectl.io/v1alpha1", "kind": "NodeDrain", **body})
+    assert place.run("drains", "pause", "mine").stdout == (
+        "mine: paused; nodes in progress continue; to resume: gracectl drains resume mine\n"
+    )
+    assert spec_of(place, "mine")["paused"] is True
+    written(place, "mine", {"observedGeneration": 2})
+    assert place.run("drains", "show", "mine", "-o", "json").stdout.count('"state": "paused"') == 1
+    assert place.run("drains", "resume", "mine").stdout == "mine: resumed\n"
+    assert place.run("drains", "cancel", "mine").exit_code == 2
+    assert place.run("drains", "cancel", "mine", "--yes").exit_code == 0
+    gone = place.run("drains", "show", "mien")
+    assert (gone.exit_code, gone.stdout) == (3, "")
+    assert gone.stderr == "gracectl: there is no NodeDrain mien; `gracectl drains` lists all NodeDrains\n"
+
+
+def test_a_node_drain_is_followed_by_name(place: Fleet) -> None:
+    body = {"metadata": {"name": "followed"}, "spec": {"action": "Drain", "nodeNames": ["batch-1"]}}
+    place.ask("POST", DRAINS, {"apiVersion": "gracectl.io/v1alpha1", "kind": "NodeDrain", **body})
+    with place.running("drains", "show", "followed", "-w") as process:
+        process.until("followed: new")
+        done = {**scope(place, drained=["batch-1"]), "conditions": [condition("Complete", "1 of 1 drained")]}
+        written(place, "followed", done)
+        assert process.ended() == (0, "")
+    assert "followed: complete: 1 of 1 drained\n" in process.out
+    failed = {"conditions": [condition("Failed", "batch-1 was not drained in time")]}
+    written(place, "followed", failed)
+    result = place.run("drains", "show", "followed", "-w")
+    assert result.exit_code == 3
+    assert "followed: failed: batch-1 was not drained in time\n" in result.stdout
