@@ -1,8 +1,7 @@
-"""Chart of a forecast: a row for each pod, with a bar for each of its states, over one axis of time.
+"""Bars of a forecast, one for each state of a pod, and the axis of time that all of them share.
 
-Invariants: the rows are the same as in the text, in the same order; instants are seconds since the forecast. The axis
-is logarithmic if most instants would coincide on a linear one (a protection of a day, and pods that terminate in
-seconds); positions grow with time, from 0 to 1.
+Invariants: instants are seconds since the forecast; positions on the axis grow with time, from 0 to 1. The axis is
+logarithmic if most instants would coincide on a linear one (a protection of a day, and pods that terminate in seconds).
 """
 
 from __future__ import annotations
@@ -13,13 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.cli.format import DAY, blocked_by, elapsed
-from gracectl.cli.plan.groups import PodGroup, groups_of
-from gracectl.cli.plan.messages import TimeOrigin, drained_text, time_origin_of
-from gracectl.cli.plan.text import wave_title
-from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
-from gracectl.policy.forecast import PodForecast
-from gracectl.policy.plan import Outcome
+from gracectl.cli.format import DAY, elapsed
+from gracectl.cli.plan.groups import PodGroup
+from gracectl.policy.plan import Outcome, PodPlan
 from gracectl.policy.scenario import RemovalMethod
 
 
@@ -34,123 +29,43 @@ class BarKind(StrEnum):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A state from `start` to `end`; None: without end. `reason`: its tooltip."""
+    """A state from `start` to `end`; None: without end."""
 
     kind: BarKind
     start: float
     end: float | None
-    reason: str
 
 
-class PodRow(msgspec.Struct, frozen=True):
-    """A pod, or several with similar forecasts. `deleted_at`: when it may be deleted for the deadline."""
-
-    name: str
-    when: str
-    text: str
-    bars: tuple[Bar, ...]
-    deleted_at: float | None
-
-
-class Block(msgspec.Struct, frozen=True):
-    """Pods of one wave."""
-
-    title: str
-    rows: tuple[PodRow, ...]
-
-
-class Panel(msgspec.Struct, frozen=True):
-    """A node."""
-
-    name: str
-    headline: str
-    blocks: tuple[Block, ...]
-    deadline: float | None
-
-    @property
-    def rows(self) -> tuple[PodRow, ...]:
-        """Rows of all blocks."""
-        return tuple(row for block in self.blocks for row in block.rows)
-
-
-class Chart(msgspec.Struct, frozen=True):
-    """All nodes over one axis. `kinds`: the states that occur."""
-
-    panels: tuple[Panel, ...]
-    axis: Axis
-    kinds: tuple[BarKind, ...]
-    has_deadline: bool
-    has_deletion: bool
-
-
-def chart_of(forecast: DrainForecast, *, verbose: bool = False) -> Chart:
-    """The chart of a forecast. `verbose`: a row for each pod."""
-    origin = time_origin_of(forecast)
-    panels = tuple(_panel(node, origin, verbose=verbose) for node in forecast.nodes)
-    rows = [row for panel in panels for row in panel.rows]
-    bars = [bar for row in rows for bar in row.bars]
-    used = {bar.kind for bar in bars}
-    return Chart(
-        panels=panels,
-        axis=axis_of(_instants(panels), is_open=any(bar.end is None for bar in bars)),
-        kinds=tuple(kind for kind in BarKind if kind in used),
-        has_deadline=any(panel.deadline is not None for panel in panels),
-        has_deletion=any(row.deleted_at is not None for row in rows),
-    )
-
-
-def _panel(node: NodeDrainForecast, origin: TimeOrigin, *, verbose: bool) -> Panel:
-    by_wave: dict[int, list[PodForecast]] = {}
-    for pod in node.forecast.pods:
-        if pod.is_waited_for:
-            by_wave.setdefault(pod.entry.wave, []).append(pod)
-    return Panel(
-        name=node.name,
-        headline=drained_text(node, origin.at),
-        blocks=tuple(
-            Block(
-                title=wave_title(node, wave, by_wave[wave], origin) if len(by_wave) > 1 else "",
-                rows=tuple(_row(group, origin) for group in groups_of(by_wave[wave], origin, verbose=verbose)),
-            )
-            for wave in sorted(by_wave)
-        ),
-        deadline=None if node.deadline is None else node.deadline.at - origin.at,
-    )
-
-
-def _row(group: PodGroup, origin: TimeOrigin) -> PodRow:
-    deletions = [
+def deletion_of(group: PodGroup, at: float) -> float | None:
+    """When the first pod may be deleted for the deadline, in seconds since `at`; None: never."""
+    instants = [
         pod.entry.delete_at
         for pod in group.pods
         if RemovalMethod.DELETED in pod.methods and pod.entry.delete_at is not None
     ]
-    return PodRow(
-        name=group.name,
-        when=group.when(origin.at),
-        text=group.text(origin),
-        bars=tuple(_bars(group, origin)),
-        deleted_at=max(min(deletions) - origin.at, 0.0) if deletions else None,
-    )
+    return max(min(instants) - at, 0.0) if instants else None
 
 
-def _bars(group: PodGroup, origin: TimeOrigin) -> Iterator[Bar]:
-    """The states before the removal window, in it, and from its end until the pod has surely terminated."""
+def bars_of(group: PodGroup, at: float) -> Iterator[Bar]:
+    """The states before the removal window, in it, and from its end until the pod has surely terminated.
+
+    Seconds count from `at`.
+    """
     terminated = None if group.terminated_window is None else group.terminated_window.latest
-    gone = None if terminated is None else terminated - origin.at
+    gone = None if terminated is None else terminated - at
     if group.removal_window is None:
         if group.first.entry.pod.deletion_timestamp is not None:
-            yield Bar(BarKind.GRACE, 0.0, gone, group.text(origin))
+            yield Bar(BarKind.GRACE, 0.0, gone)
         else:
-            yield from _before(group, None, origin)
+            yield from _before(group.first.entry, None, at)
         return
-    first = group.removal_window.earliest - origin.at
-    last = None if group.removal_window.latest is None else group.removal_window.latest - origin.at
-    yield from _before(group, first, origin)
+    first = group.removal_window.earliest - at
+    last = None if group.removal_window.latest is None else group.removal_window.latest - at
+    yield from _before(group.first.entry, first, at)
     if last is None or not group.removal_window.is_certain:
-        yield Bar(BarKind.REMOVABLE, first, last, f"removed at {group.when(origin.at)}: {group.text(origin)}")
+        yield Bar(BarKind.REMOVABLE, first, last)
     if last is not None:
-        until = "" if gone is None else f", terminated by {elapsed(gone)}"
-        yield Bar(BarKind.GRACE, last, gone, f"removed by {elapsed(last)}{until}")
+        yield Bar(BarKind.GRACE, last, gone)
 
 
 HOLDS = {
@@ -163,29 +78,17 @@ HOLDS = {
 """State of a pod that cannot be removed immediately; all other pods wait for their wave."""
 
 
-def _before(group: PodGroup, until: float | None, origin: TimeOrigin) -> Iterator[Bar]:
+def _before(entry: PodPlan, until: float | None, at: float) -> Iterator[Bar]:
     if until is not None and until <= 0:
         return
-    entry, reason = group.first.entry, blocked_by(group.first.entry)
     kind = HOLDS.get(entry.outcome, BarKind.WAITING)
     if kind is BarKind.PROTECTED and entry.protection is not None and entry.protection.until is not None:
-        over = entry.protection.until - origin.at
+        over = entry.protection.until - at
         if until is None or over < until:
-            yield Bar(kind, 0.0, over, reason)
-            yield Bar(BarKind.BLOCKED if entry.budgets else BarKind.WAITING, over, until, group.text(origin))
+            yield Bar(kind, 0.0, over)
+            yield Bar(BarKind.BLOCKED if entry.budgets else BarKind.WAITING, over, until)
             return
-    yield Bar(kind, 0.0, until, reason)
-
-
-def _instants(panels: Iterable[Panel]) -> Iterator[float]:
-    """All instants of the chart."""
-    for panel in panels:
-        yield from (at for at in (panel.deadline,) if at is not None)
-        for row in panel.rows:
-            yield from (at for at in (row.deleted_at,) if at is not None)
-            for bar in row.bars:
-                yield bar.start
-                yield from (at for at in (bar.end,) if at is not None)
+    yield Bar(kind, 0.0, until)
 
 
 SEEN = 1 / 40

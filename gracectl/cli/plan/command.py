@@ -19,7 +19,6 @@ from gracectl.cli.format import counted
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments
 from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
-from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.export import plan_html, plan_svg
 from gracectl.cli.plan.report import plan_report
 from gracectl.cli.plan.table import plan_table
@@ -262,8 +261,7 @@ def show_details(forecast: DrainForecast, detail: Detail) -> None:
 def show_timeline(forecast: DrainForecast, detail: Detail) -> None:
     """Print the table with bars instead of reasons."""
     console = stdout_console()
-    chart = chart_of(forecast, verbose=detail.verbose)
-    print_on(console, timeline(plan_text(forecast, detail), chart, console.width, signs_for(console)))
+    print_on(console, timeline(plan_text(forecast, detail), console.width, signs_for(console)))
 
 
 def _answer(inputs: PlanInput, forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions) -> None:

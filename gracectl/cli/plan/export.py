@@ -9,12 +9,10 @@ import re
 from io import StringIO
 from typing import Final
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import VisibleConsole, text_of
-from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import timeline
@@ -23,21 +21,19 @@ from gracectl.inspect.forecast import DrainForecast
 SVG_COLUMNS: Final = 120
 HTML_COLUMNS: Final = 160
 
-SVG_FORMAT: Final = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-"""The format of rich without its fonts, which a browser would fetch from another host."""
+_FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def plan_svg(forecast: DrainForecast, detail: Detail) -> str:
-    """SVG document of the timeline."""
-    text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)
-    console = _recorded(timeline(text, chart, SVG_COLUMNS), SVG_COLUMNS)
-    return console.export_svg(title="gracectl plan --timeline", code_format=SVG_FORMAT)
+    """SVG document of the timeline, without rich's two fonts, which a browser would fetch from another host."""
+    console = _recorded(timeline(plan_text(forecast, detail), SVG_COLUMNS), SVG_COLUMNS)
+    return _FONT.sub("", console.export_svg(title="gracectl plan --timeline"), count=2)
 
 
 def plan_html(forecast: DrainForecast, detail: Detail) -> str:
     """HTML document of the timeline and the whole table."""
-    text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)
-    parts = Group(timeline(text, chart, HTML_COLUMNS), Text(), plan_table(text))
+    text = plan_text(forecast, detail)
+    parts = Group(timeline(text, HTML_COLUMNS), Text(), plan_table(text))
     return _recorded(parts, HTML_COLUMNS).export_html()
 
 

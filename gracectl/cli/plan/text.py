@@ -12,7 +12,8 @@ import msgspec
 
 from gracectl.cli.format import counted, elapsed, elapsed_answer, total_text
 from gracectl.cli.plan import messages
-from gracectl.cli.plan.groups import groups_of
+from gracectl.cli.plan.chart import Bar, bars_of, deletion_of
+from gracectl.cli.plan.groups import PodGroup, groups_of
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Window, total_of
@@ -31,12 +32,17 @@ class Detail(msgspec.Struct, frozen=True):
 
 
 class PodLine(msgspec.Struct, frozen=True):
-    """A pod, or `count` pods with similar forecasts."""
+    """A pod, or `count` pods with similar forecasts. `deleted_at`: when it may be deleted for the deadline, in seconds.
+
+    `bars`: its states over time; none for a pod that the drain does not wait for.
+    """
 
     when: str
     name: str
     text: str
     count: int = 1
+    bars: tuple[Bar, ...] = ()
+    deleted_at: float | None = None
 
 
 class WaveText(msgspec.Struct, frozen=True):
@@ -47,7 +53,7 @@ class WaveText(msgspec.Struct, frozen=True):
 
 
 class NodeText(msgspec.Struct, frozen=True):
-    """A node. `facts`: its owner, its deadline, and since when it has been terminating."""
+    """A node. `facts`: its owner, its deadline, and since when it has been terminating. `deadline`: in seconds."""
 
     name: str
     headline: str
@@ -55,6 +61,7 @@ class NodeText(msgspec.Struct, frozen=True):
     warnings: tuple[PlanWarning, ...]
     waves: tuple[WaveText, ...]
     ignored: str
+    deadline: float | None = None
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
@@ -154,6 +161,7 @@ def _node(node: NodeDrainForecast, origin: messages.TimeOrigin, detail: Detail) 
         warnings=node.warnings,
         waves=tuple(_waves(node, left, origin, verbose=detail.verbose)),
         ignored="" if detail.verbose else _ignored(node.forecast.pods),
+        deadline=None if node.deadline is None else node.deadline.at - origin.at,
     )
 
 
@@ -165,12 +173,22 @@ def _waves(
         by_wave.setdefault(pod.entry.wave, []).append(pod)
     for wave in sorted(by_wave):
         groups = groups_of(by_wave[wave], origin, verbose=verbose)
-        title = wave_title(node, wave, by_wave[wave], origin) if len(by_wave) > 1 else ""
-        lines = (PodLine(each.when(origin.at), each.name, each.text(origin), len(each.pods)) for each in groups)
-        yield WaveText(title, tuple(lines))
+        title = _wave_title(node, wave, by_wave[wave], origin) if len(by_wave) > 1 else ""
+        yield WaveText(title, tuple(_line(group, origin) for group in groups))
 
 
-def wave_title(node: NodeDrainForecast, wave: int, pods: Iterable[PodForecast], origin: messages.TimeOrigin) -> str:
+def _line(group: PodGroup, origin: messages.TimeOrigin) -> PodLine:
+    return PodLine(
+        when=group.when(origin.at),
+        name=group.name,
+        text=group.text(origin),
+        count=len(group.pods),
+        bars=tuple(bars_of(group, origin.at)) if group.first.is_waited_for else (),
+        deleted_at=deletion_of(group, origin.at),
+    )
+
+
+def _wave_title(node: NodeDrainForecast, wave: int, pods: Iterable[PodForecast], origin: messages.TimeOrigin) -> str:
     """`non-critical`; with the wave's own deadline, if it has one."""
     title = node.forecast.plan.order.waves[wave].name
     limits = {pod.entry.deadline for pod in pods if pod.entry.deadline is not None}

@@ -12,10 +12,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import a_pod, ending
-from support.forecasts import WORLDS, a_day, crowd, never, predicted, three_replicas, under_way
+from support.forecasts import WORLDS, a_day, crowd, empty, never, predicted, three_replicas, under_way
 
 from gracectl.cli.console import UNLIMITED, text_of
-from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.export import plan_html, plan_svg
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
@@ -34,8 +33,7 @@ def as_table(forecast: DrainForecast, width: int, **detail: Any) -> str:
 
 
 def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **detail: Any) -> str:
-    chart = chart_of(forecast, verbose=detail.get("verbose", False))
-    return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), chart, width, signs))
+    return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), width, signs))
 
 
 @every_world
@@ -101,6 +99,14 @@ def test_bars_say_what_the_table_says() -> None:
     assert axis.split() == ["0:00", "5:00", "10:00", "15:00"]
     (legend,) = [line for line in lines if line.startswith("  ░░░ may be removed")]
     assert legend == "  ░░░ may be removed   ███ terminating   ╳ deleted for the deadline   │ deadline"
+
+
+def test_waves_have_their_titles_and_no_bars_without_pods_that_are_waited_for() -> None:
+    assert re.findall(r"^  ((?:non-)?critical)$", as_timeline(a_day(), 80), re.MULTILINE) == [
+        "non-critical",
+        "critical",
+    ]
+    assert "░" not in as_timeline(empty(), 80, verbose=True)
 
 
 def test_bars_of_plain_ascii() -> None:

@@ -42,7 +42,8 @@ def told(*going: Any, **detail: Any) -> PlanText:
 
 
 def lines(node: NodeText) -> list[PodLine]:
-    return [line for wave in node.waves for line in wave.lines]
+    """Its lines without bars."""
+    return [PodLine(line.when, line.name, line.text, line.count) for wave in node.waves for line in wave.lines]
 
 
 def line(pod: Pod, *others: Pod, **world: Any) -> tuple[str, str]:
