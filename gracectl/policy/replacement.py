@@ -56,7 +56,8 @@ class NotReplaced(StrEnum):
 class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """What was read of a pod's workload. `read_at`: monotonic seconds.
 
-    `missing`: what could not be read, and why; empty if nothing. `replica_set`, `above`: None if they do not exist;
+    `missing`: what could not be read, and why; empty if nothing. `is_unknown`: the controller may have read it, since
+    the reader is a command. `replica_set`, `above`: None if they do not exist;
     `above` is the Deployment or Rollout. `selected_by`: by label, what selects pods by it (`service shop/web`).
     `unshared`: claims that only one node can use, with the reason. `pods`: of the workload, of any revision. `others`:
     nodes that stay; None: unknown. `pending`: why the scheduler binds the newest pod to no node. `size`: bytes.
@@ -64,6 +65,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     read_at: float
     missing: str = ""
+    is_unknown: bool = False
     replica_set: Workload | None = None
     above: Workload | None = None
     selected_by: Mapping[str, str] = {}
@@ -148,8 +150,10 @@ def decide_replacement(
     is_annotated = names.REPLACE_FIRST in pod.annotations
     if facts_key(pod) is None:
         return _refused(NotReplaced.CONTROLLER, _other_controller(pod)) if is_annotated else None
-    if facts is None:
-        return ReplacementDecision(ReplacementStep.WAIT, "replace first: its workload has not been read yet")
+    if facts is None or facts.is_unknown:
+        unread = "replace first: its workload has not been read yet"
+        reason = unread if facts is None else f"unknown whether it is replaced first: {facts.missing}"
+        return ReplacementDecision(ReplacementStep.WAIT, reason)
     if facts.missing:
         return _refused(NotReplaced.UNREADABLE, facts.missing)
     if not is_annotated and settings.namespaces and not settings.namespaces.matches(facts.namespace_labels):

@@ -87,6 +87,10 @@ class _Unreadable(Exception):
     """What cannot be read, and why, as a message for users."""
 
 
+class _MissingRight(_Unreadable):
+    """The reader may not read it, or the server does not serve it."""
+
+
 async def read_facts(
     client: KubeClient, pod: Pod, key: Key, settings: ReplaceFirst, *, nodes: Iterable[Node] | None, now: float
 ) -> WorkloadFacts:
@@ -95,11 +99,18 @@ async def read_facts(
     Raises ApiError, except for missing rights, and for objects that are too large or cannot be decoded.
     """
     try:
-        found = await _Reader(client, pod, key).read(settings, nodes, now)
-        size = size_of(msgspec.structs.replace(found, others=None))  # those are the nodes of the cache
-        _check_size(size)
+        return await _read(client, pod, key, settings, nodes, now)
     except _Unreadable as missing:
         return WorkloadFacts(read_at=now, missing=str(missing))
+
+
+async def _read(
+    client: KubeClient, pod: Pod, key: Key, settings: ReplaceFirst, nodes: Iterable[Node] | None, now: float
+) -> WorkloadFacts:
+    """See `read_facts`. Raises ApiError, _Unreadable."""
+    found = await _Reader(client, pod, key).read(settings, nodes, now)
+    size = size_of(msgspec.structs.replace(found, others=None))  # those are the nodes of the cache
+    _check_size(size)
     return msgspec.structs.replace(found, size=size)
 
 
@@ -152,9 +163,11 @@ async def read_workloads(
     async def read(key: Key, pod: Pod) -> None:
         async with limit:
             try:
-                found = await read_facts(client, pod, key, settings, nodes=all_nodes(cluster), now=0.0)
-            except ApiError as error:
-                found = WorkloadFacts(read_at=0.0, missing=str(error))
+                found = await _read(client, pod, key, settings, all_nodes(cluster), 0.0)
+            except (ApiError, _Unreadable) as error:
+                # The controller may have the right that the user lacks.
+                is_unknown = isinstance(error, ApiError | _MissingRight)
+                found = WorkloadFacts(read_at=0.0, missing=str(error), is_unknown=is_unknown)
             cluster.workloads[key] = reads.charged(key, found)
 
     async with anyio.create_task_group() as group:
@@ -288,7 +301,7 @@ def _bounded(resource: Resource[T]) -> Resource[T]:
 def _unreadable(verb: str, resource: Resource[T], error: ApiError) -> _Unreadable | None:
     """None for an error that a repeat may heal."""
     if isinstance(error, (Forbidden, NotServed)):
-        return _Unreadable(f"missing permission: {verb} {resource.qualified}")
+        return _MissingRight(f"missing permission: {verb} {resource.qualified}")
     if isinstance(error, TooLarge) or isinstance(error.__cause__, msgspec.DecodeError):
         return _Unreadable(str(error))
     return None

@@ -214,6 +214,12 @@ def test_each_reason_not_to_release_a_pod_is_said(known: WorkloadFacts, kind: No
     assert (evicted.outcome, evicted.reason) == (Outcome.EVICT, f"is being evicted; not replaced first: {reason}")
 
 
+def test_a_command_with_few_rights_does_not_know_whether_a_pod_is_replaced() -> None:
+    decision = decided(replica(), facts(missing=UNREADABLE, is_unknown=True))
+    assert (decision.outcome, decision.not_replaced) == (Outcome.WAITING, None)
+    assert decision.reason == f"unknown whether it is replaced first: {UNREADABLE}"
+
+
 @pytest.mark.parametrize(
     "known", [on_hosts("n2"), on_hosts("n2", "n3", taken="n2"), on_hosts(), full("cpu", 2, 1, cpu=Fraction(1))]
 )
