@@ -9,7 +9,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.finalizers import FinalizerSetting
-from gracectl.policy.owners import ManagedNodes
+from gracectl.policy.owners import DrainOwner, ManagedNodes
 from gracectl.policy.settings import PolicySettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -34,6 +34,15 @@ class AssistSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     karpenter: bool = False
     cluster_autoscaler: bool = False
     cluster_api: bool = msgspec.field(default=False, name="clusterAPI")
+
+    def assists(self, owner: DrainOwner) -> bool:
+        """Whether gracectl assists the drains of this owner."""
+        switches = {
+            DrainOwner.KARPENTER: self.karpenter,
+            DrainOwner.CLUSTER_AUTOSCALER: self.cluster_autoscaler,
+            DrainOwner.CLUSTER_API: self.cluster_api,
+        }
+        return switches[owner]
 
 
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -56,10 +56,9 @@ def other_drain(cluster: ClusterCache, settings: TerminationSettings, node: Node
     found: OtherDrain | None = None
     if (owner := cluster.owner_of(node)) is not None and owner.owner is DrainOwner.KARPENTER:
         found = _of_karpenter(cluster, node, now)
-        is_assisted = settings.assist.karpenter
     elif owner_of_drain(cluster, node) is not None:
-        found, is_assisted = autoscaler_drain(node), settings.assist.cluster_autoscaler
-    return None if found is None else msgspec.structs.replace(found, is_assisted=is_assisted)
+        found = autoscaler_drain(node)
+    return None if found is None else msgspec.structs.replace(found, is_assisted=settings.assist.assists(found.owner))
 
 
 def _of_karpenter(cluster: ClusterCache, node: Node, now: float) -> KarpenterDrain:

@@ -253,14 +253,7 @@ def decode_pod(raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
 
 def unknown_pod(found: UndecodableObject) -> UnknownPod:
     """Substitute for a pod that cannot be decoded."""
-    return UnknownPod(
-        namespace=found.namespace,
-        name=found.name,
-        uid=found.uid,
-        resource_version=found.resource_version,
-        node_name=found.node_name,
-        error=found.error,
-    )
+    return UnknownPod(*_identity_of(found), node_name=found.node_name, error=found.error)
 
 
 def decode_node(raw: bytes | msgspec.Raw) -> Node:
@@ -280,14 +273,11 @@ def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
 
 def unknown_budget(found: UndecodableObject) -> UnknownBudget:
     """Substitute for a budget that is set aside."""
-    return UnknownBudget(
-        namespace=found.namespace,
-        name=found.name,
-        uid=found.uid,
-        resource_version=found.resource_version,
-        selector=LabelSelector(),
-        error=found.error,
-    )
+    return UnknownBudget(*_identity_of(found), selector=LabelSelector(), error=found.error)
+
+
+def _identity_of(found: UndecodableObject) -> tuple[str, str, str, str]:
+    return found.namespace, found.name, found.uid, found.resource_version
 
 
 def decode_node_budget(raw: bytes | msgspec.Raw) -> NodeDisruptionBudget:

@@ -51,13 +51,11 @@ def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
     """The drain of this node by another owner, and whether the settings assist it; None: there is none now."""
     wanted, cluster = context.settings.assist, context.cluster
     found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node)) if cluster.owner_of(node) else None
-    if found is not None:
-        return msgspec.structs.replace(found, is_assisted=wanted.karpenter)
-    if is_in_maintenance(node):  # our own maintenance drains the node already
-        return None
-    if (found := autoscaler_drain(node)) is not None:
-        return msgspec.structs.replace(found, is_assisted=wanted.cluster_autoscaler)
-    return cluster_api_drain(node, cluster.machines_of(node)) if wanted.cluster_api else None
+    if found is None and not is_in_maintenance(node):  # our own maintenance drains the node already
+        found = autoscaler_drain(node)
+        if found is None and wanted.cluster_api:
+            found = cluster_api_drain(node, cluster.machines_of(node))
+    return None if found is None else msgspec.structs.replace(found, is_assisted=wanted.assists(found.owner))
 
 
 class AssistState(NodeState):
