@@ -18,7 +18,7 @@ from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE, Karpenter, gro
 from kubesim.controllers.objects import is_finished
 from kubesim.server.api import JsonObject
 from support.inprocess import Arrived, uid_of
-from support.karpenters import karpenter_stage
+from support.karpenter import karpenter_stage
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 from gracectl.kube.transport import Request

@@ -6,7 +6,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE
 from support.clients import a_client
-from support.karpenters import ALONE, karpenter_stage, pod_of, status_of
+from support.karpenter import ALONE, karpenter_stage, pod_of, status_of
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 from gracectl.cli.plan.text import Detail, plan_text

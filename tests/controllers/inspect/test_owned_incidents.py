@@ -12,7 +12,7 @@ import pytest
 from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE
 from kubesim.controllers.paths import ATTACHMENTS
 from kubesim.server.api import JsonObject
-from support.karpenters import karpenter_stage, status_of
+from support.karpenter import karpenter_stage, status_of
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload
 
 from gracectl.cli.status.messages import node_text

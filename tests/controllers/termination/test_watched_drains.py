@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.karpenters import karpenter_stage
+from support.karpenter import karpenter_stage
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload
 from support.traces import Collector
 
