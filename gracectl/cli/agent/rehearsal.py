@@ -108,23 +108,14 @@ class RehearsalResult(msgspec.Struct, frozen=True):
         """Seconds of all ranges together, which logind must wait."""
         return self.inputs.order.total
 
-    @property
-    def has_enough(self) -> bool:
-        """Whether each range has its whole period."""
-        return self.rehearsal.available >= self.required
-
     def is_in_time(self, pod: RehearsedPod) -> bool:
         """Whether it is terminated before the machine goes down."""
         return pod.ends is not None and pod.ends <= self.rehearsal.over
 
 
-def rehearsal_of(
-    inputs: RehearsalInput, logind: Logind | None = None, available: float | None = None
-) -> RehearsalResult:
-    """Rehearse with the seconds that the order requires, or `available` ones if that is less."""
-    total = inputs.order.total
-    seconds = total if available is None else min(available, total)
-    found = rehearse(inputs.order, inputs.pods, seconds, inputs.now, inputs.own_uid, inputs.deadline)
+def rehearsal_of(inputs: RehearsalInput, logind: Logind | None = None) -> RehearsalResult:
+    """Rehearse with the seconds that the order requires."""
+    found = rehearse(inputs.order, inputs.pods, inputs.order.total, inputs.now, inputs.own_uid, inputs.deadline)
     return RehearsalResult(inputs, found, logind)
 
 
@@ -149,21 +140,18 @@ async def run_rehearsal(
     own_uid: str = "",
     *,
     logind: Logind | None = None,
-    available: float | None = None,
 ) -> RehearsalResult:
     """Simulate a shutdown of the machine of `node` now. Raises ApiError and the exceptions of FAILURES.
 
-    `own_uid`: of the agent's own pod. `available`: seconds, if less than the order requires. `logind`: only reported; a
-    running agent raises its delay.
+    `own_uid`: of the agent's own pod. `logind`: only reported; a running agent raises its delay.
     """
-    return rehearsal_of(await read_input(connection, node, settings, own_uid), logind, available)
+    return rehearsal_of(await read_input(connection, node, settings, own_uid), logind)
 
 
 class ShutdownWarningKind(StrEnum):
     """Kind of a warning, for filters; the most important comes first."""
 
     LOGIND = "Logind"
-    TOO_LITTLE_TIME = "TooLittleTime"
     NOT_TERMINATED = "NotTerminated"
     GRACE_SHORTENED = "GraceShortened"
     DAEMON_SET_PODS = "DaemonSetPods"
@@ -171,7 +159,7 @@ class ShutdownWarningKind(StrEnum):
     @property
     def is_blocking(self) -> bool:
         """The shutdown is not as graceful as the settings require."""
-        return self in (ShutdownWarningKind.TOO_LITTLE_TIME, ShutdownWarningKind.NOT_TERMINATED)
+        return self is ShutdownWarningKind.NOT_TERMINATED
 
 
 class ShutdownWarning(msgspec.Struct, frozen=True):
@@ -190,10 +178,6 @@ def rehearsal_warnings(result: RehearsalResult) -> tuple[ShutdownWarning, ...]:
 def _warnings(result: RehearsalResult) -> Iterator[ShutdownWarning]:
     if result.logind is not None and result.logind.problem:
         yield ShutdownWarning(ShutdownWarningKind.LOGIND, result.logind.problem)
-    if not result.has_enough:
-        available, required = result.rehearsal.available, result.required
-        message = f"only {available:g} of {required:g} s are available: every range gets its share"
-        yield ShutdownWarning(ShutdownWarningKind.TOO_LITTLE_TIME, message)
     yield from _not_terminated(result)
     for each in result.rehearsal.ranges:
         yield from _shortened(each, result)
@@ -236,8 +220,6 @@ def _limit(of: RehearsedRange, shortened: Sequence[RehearsedPod], result: Rehear
     longest, deadline = max(unshortened_grace(pod.pod) for pod in shortened), result.inputs.deadline
     if deadline is not None and of.begins is not None and deadline - result.inputs.now < of.begins + of.period:
         return f"the deadline of the node is {format_time(deadline)}"
-    if of.period < of.wave.period:
-        return f"{of.wave.name} has {of.period:g} s of its {of.wave.period:g} s"
     return f"{of.wave.name} has {of.period:g} s; {longest} s would be enough"
 
 

@@ -131,9 +131,8 @@ def _parts(result: RehearsalResult) -> Iterator[RenderableType]:
 
 def _title(result: RehearsalResult) -> str:
     ranges, available = counted(len(result.rehearsal.ranges), "range"), result.rehearsal.available
-    short = "" if result.has_enough else f" of the required {result.required:g} s"
     seconds = f"{available:g} s ({elapsed(available)})"
-    return f"{result.inputs.node.name}: a shutdown waits up to {seconds}{short} for its pods, in {ranges}"
+    return f"{result.inputs.node.name}: a shutdown waits up to {seconds} for its pods, in {ranges}"
 
 
 def _facts(result: RehearsalResult) -> Iterator[str]:
@@ -166,8 +165,7 @@ def _ranges(result: RehearsalResult) -> Table:
 
 
 def _range(found: RehearsedRange) -> Text:
-    share = "" if found.period == found.wave.period else f" of {found.wave.period:g} s"
-    name = f"{found.wave.name}: {found.period:g} s{share}, "
+    name = f"{found.wave.name}: {found.period:g} s, "
     if not found.pods:
         return Text(f"{name}skipped: no pods", "dim cyan")
     if found.begins is None or found.ends is None:

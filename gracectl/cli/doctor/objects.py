@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gracectl.cli.doctor.report import CheckState, Finding
-from gracectl.cli.format import counted
+from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
+from gracectl.cli.format import agreed, counted
 from gracectl.cloud.provider import NONE
 from gracectl.config import Settings
 from gracectl.model import names
@@ -21,9 +21,6 @@ from gracectl.policy.finalizers import has_finalizer, needs_finalizer, our_final
 from gracectl.policy.owners import Ownership, other_owner
 from gracectl.policy.remedies import budget_remedy, remedy
 from gracectl.policy.warnings import WarningKind, keeps_running
-
-SHOWN: Final = 3
-"""Names in a line; JSON has all."""
 
 FINALIZERS: Final = "finalizers"
 MACHINES: Final = "machines"
@@ -63,8 +60,8 @@ def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
     if held:
         shown = [node.name for node in held]
         message = (
-            f"{_nodes(shown)} not managed, but {_has(shown)} the finalizer {our_finalizers(held[0])[0]}: deleted, "
-            f"{'it stays' if len(held) == 1 else 'they stay'} indefinitely"
+            f"{listed(shown, SHOWN)} {agreed(shown, 'is', 'are')} not managed, but {agreed(shown, 'has', 'have')} the "
+            f"finalizer {our_finalizers(held[0])[0]}: deleted, {agreed(shown, 'it stays', 'they stay')} indefinitely"
         )
         help_ = (
             "let nodeSelector match it, or remove the finalizer unless it is Karpenter's or another release's: "
@@ -73,7 +70,8 @@ def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
         return Finding(FINALIZERS, CheckState.FAILED, message, help_, tuple(shown))
     bare = [node.name for node in managed if needs_finalizer(node)]
     if bare:
-        message = f"{_nodes(bare)} managed, but without the finalizer: deleted, no drain takes place"
+        managed_but = f"{listed(bare, SHOWN)} {agreed(bare, 'is', 'are')} managed, but without the finalizer"
+        message = f"{managed_but}: deleted, no drain takes place"
         return Finding(FINALIZERS, CheckState.WARNING, message, "a controller that leads adds it", tuple(bare))
     if not managed:
         message = "no node is managed: nodeSelector matches none"
@@ -86,7 +84,8 @@ def _machines(managed: Sequence[Node], settings: Settings) -> Finding:
     if provider == NONE:
         running = [node.name for node in managed if keeps_running(node.provider_id)]
         if running:
-            message = f"provider none terminates no machine: {listed(running, SHOWN)} {_verb(running, 'keep')} running"
+            keep = f"{listed(running, SHOWN)} {agreed(running, 'keeps', 'keep')} running"
+            message = f"provider none terminates no machine: {keep}"
             return Finding(MACHINES, CheckState.WARNING, message, remedy("MachineKeepsRunning"), tuple(running))
         return Finding(MACHINES, CheckState.OK, "provider none terminates no machine")
     unnamed = [node.name for node in managed if not node.provider_id]
@@ -109,32 +108,28 @@ def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
     never = [each for each in found if is_counted(each) and never_allows(each) and each not in uncounted]
     unhealthy = [each for each in found if is_unhealthy(each)]
     if never:
-        blocking, allow = _names(never), _verb(never, "allow")
-        message = (
-            f"{listed(blocking, SHOWN)}: never {allow} a disruption; {_its(never)} pods leave only for a deadline or "
-            "when they end"
-        )
-        helps = budget_remedy(WarningKind.BUDGET_ALLOWS_NOTHING, never[0])
-        return Finding(BUDGETS, CheckState.FAILED, message, helps, blocking)
+        allow, its = agreed(never, "allows", "allow"), agreed(never, "its", "their")
+        message = f"never {allow} a disruption; {its} pods leave only for a deadline or when they end"
+        return _blocking(never, CheckState.FAILED, message, WarningKind.BUDGET_ALLOWS_NOTHING)
     if uncounted:
-        blocking, allow = _names(uncounted), _verb(uncounted, "allow")
-        message = f"{listed(blocking, SHOWN)}: cannot be counted, and {allow} nothing until that is fixed"
-        helps = budget_remedy(WarningKind.BUDGET_NOT_COUNTED, uncounted[0])
-        return Finding(BUDGETS, CheckState.FAILED, message, helps, blocking)
+        message = f"cannot be counted, and {agreed(uncounted, 'allows', 'allow')} nothing until that is fixed"
+        return _blocking(uncounted, CheckState.FAILED, message, WarningKind.BUDGET_NOT_COUNTED)
     if unhealthy:
-        blocking, allow = _names(unhealthy), _verb(unhealthy, "allow")
-        message = (
-            f"{listed(blocking, SHOWN)}: none of {_its(unhealthy)} pods is Ready, so {_it(unhealthy)} {allow} nothing"
-        )
-        helps = budget_remedy(WarningKind.BUDGET_UNHEALTHY, unhealthy[0])
-        return Finding(BUDGETS, CheckState.WARNING, message, helps, blocking)
+        its, they_allow = agreed(unhealthy, "its", "their"), agreed(unhealthy, "it allows", "they allow")
+        message = f"none of {its} pods is Ready, so {they_allow} nothing"
+        return _blocking(unhealthy, CheckState.WARNING, message, WarningKind.BUDGET_UNHEALTHY)
     new = [each for each in found if each.observed_generation < each.generation]
     message = f"{counted(len(found), 'budget')}, each can allow a disruption" if found else "there is none"
     if new:
-        message = f"unknown what {listed(_names(new), SHOWN)} {_verb(new, 'allow')}: being counted"
+        message = f"unknown what {listed(_names(new), SHOWN)} {agreed(new, 'allows', 'allow')}: being counted"
         if others := len(found) - len(new):
             message = f"{counted(others, 'budget')} can allow a disruption; {message}"
     return Finding(BUDGETS, CheckState.OK, message)
+
+
+def _blocking(budgets: Sequence[PodDisruptionBudget], state: CheckState, message: str, kind: WarningKind) -> Finding:
+    names_ = _names(budgets)
+    return Finding(BUDGETS, state, f"{listed(names_, SHOWN)}: {message}", budget_remedy(kind, budgets[0]), names_)
 
 
 def annotation_finding(pods: Iterable[Pod]) -> Finding:
@@ -149,26 +144,5 @@ def annotation_finding(pods: Iterable[Pod]) -> Finding:
     return Finding(ANNOTATIONS, CheckState.FAILED, message, help_, tuple(found))
 
 
-def _nodes(found: Sequence[str]) -> str:
-    """`worker-1 is`, `worker-1 and worker-2 are`."""
-    return f"{listed(found, SHOWN)} {'is' if len(found) == 1 else 'are'}"
-
-
 def _names(budgets: Sequence[PodDisruptionBudget]) -> tuple[str, ...]:
     return tuple(budget.full_name for budget in budgets)
-
-
-def _has(found: Sequence[str]) -> str:
-    return "has" if len(found) == 1 else "have"
-
-
-def _verb(found: Sequence[object], many: str) -> str:
-    return f"{many}s" if len(found) == 1 else many
-
-
-def _it(found: Sequence[object]) -> str:
-    return "it" if len(found) == 1 else "they"
-
-
-def _its(found: Sequence[object]) -> str:
-    return "its" if len(found) == 1 else "their"

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from gracectl.cli.doctor.deployments import visible_deployments
-from gracectl.cli.doctor.report import CheckState, Finding
+from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
+from gracectl.cli.format import agreed
 from gracectl.cli.output import command
 from gracectl.controllers.rbac import replace_first_rights
 from gracectl.kube.cache.reading import read_all
@@ -24,8 +25,6 @@ from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.release import release_of
 
 REPLACEMENTS: Final = "replacements"
-SHOWN: Final = 3
-"""Names in a line; JSON has all."""
 
 
 async def check_replacements(client: KubeClient) -> Sequence[Finding]:
@@ -57,15 +56,15 @@ def released_finding(pods: Collection[Pod], staying: Collection[str]) -> Finding
     found = _named(left)
     nodes = sorted({pod.node_name for pod in left}, key=natural_key)
     message = (
-        f"{listed(found, SHOWN)}: released from {_its(left)} ReplicaSet, but {listed(nodes, SHOWN)} "
-        f"{'is' if len(nodes) == 1 else 'are'} not drained; a controller that leads returns {_it(left)}"
+        f"{listed(found, SHOWN)}: released from {agreed(left, 'its', 'their')} ReplicaSet, but {listed(nodes, SHOWN)} "
+        f"{agreed(nodes, 'is', 'are')} not drained; a controller that leads returns {agreed(left, 'it', 'them')}"
     )
     return Finding(REPLACEMENTS, CheckState.WARNING, message, command("uncordon", *nodes), found)
 
 
 async def _rights_finding(client: KubeClient, pods: Sequence[Pod]) -> Finding:
     found = _named([pod for pod in pods if _asks(pod)])
-    asking = f"{listed(found, SHOWN)} {'asks' if len(found) == 1 else 'ask'}" if found else "no pod asks"
+    asking = f"{listed(found, SHOWN)} {agreed(found, 'asks', 'ask')}" if found else "no pod asks"
     message = f"{asking} to be replaced before {'its' if len(found) < 2 else 'their'} eviction"
     needed = await replace_first_rights(client)
     for deployment in await visible_deployments(client):
@@ -80,11 +79,3 @@ async def _rights_finding(client: KubeClient, pods: Sequence[Pod]) -> Finding:
 
 def _named(pods: Collection[Pod]) -> tuple[str, ...]:
     return tuple(sorted((f"{pod.namespace}/{pod.name}" for pod in pods), key=natural_key))
-
-
-def _its(pods: Collection[Pod]) -> str:
-    return "its" if len(pods) == 1 else "their"
-
-
-def _it(pods: Collection[Pod]) -> str:
-    return "it" if len(pods) == 1 else "them"

@@ -16,6 +16,9 @@ from gracectl.cli.report import Json, JsonObject
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.times import format_time
 
+SHOWN: Final = 3
+"""Names in a line; JSON has all."""
+
 
 class CheckState(StrEnum):
     """Result of a check."""

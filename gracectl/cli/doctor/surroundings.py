@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from gracectl.cli.doctor.report import CheckState, Finding
+from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
+from gracectl.cli.format import agreed
 from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
 from gracectl.inspect.surroundings import STATEFUL_SETS, UNBOUND
 from gracectl.kube.cache.reading import read_all
@@ -27,9 +28,6 @@ from gracectl.policy.remedies import attachment_remedy, remedy
 from gracectl.policy.surroundings import SEVERAL, without_budget
 from gracectl.policy.volumes import listed_attachments, uses_volumes
 from gracectl.policy.warnings import LONGEST_MESSAGE, WarningKind
-
-SHOWN: Final = 3
-"""Names in a line; JSON has all."""
 
 WORKLOADS: Final = "workloads"
 VOLUMES: Final = "volumes"
@@ -96,7 +94,8 @@ def workload_finding(workloads: Iterable[Workload], budgets: Sequence[PodDisrupt
     names = _sorted(bare)
     if not names:
         return Finding(WORKLOADS, CheckState.OK, "a budget covers each one of several pods")
-    message = f"{listed(names, SHOWN)}: no budget; nothing keeps {_their(names)} pods from leaving at the same time"
+    its = agreed(names, "its", "their")
+    message = f"{listed(names, SHOWN)}: no budget; nothing keeps {its} pods from leaving at the same time"
     return Finding(WORKLOADS, CheckState.WARNING, message, without_budget(bare[names[0]]) or None, names)
 
 
@@ -133,9 +132,10 @@ def balancer_finding(services: Iterable[Service]) -> Finding:
     names = _sorted(each.full_name for each in services)
     if not names:
         return Finding(BALANCERS, CheckState.OK, "no load balancer has externalTrafficPolicy Local")
+    its = agreed(names, "its", "their")
     message = (
-        f"{listed(names, SHOWN)}: externalTrafficPolicy Local; load balancers do not reach {_their(names)} pods on a "
-        "node that is cordoned"
+        f"{listed(names, SHOWN)}: externalTrafficPolicy Local; load balancers do not reach {its} pods on a node that "
+        "is cordoned"
     )
     namespace, _, name = names[0].partition("/")
     helps = remedy(WarningKind.LOCAL_TRAFFIC, namespace=namespace, service=name)
@@ -156,7 +156,3 @@ def scheduling_finding(pods: Iterable[PendingPod]) -> Finding:
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=natural_key))
-
-
-def _their(names: Sequence[str]) -> str:
-    return "its" if len(names) == 1 else "their"

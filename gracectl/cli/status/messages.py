@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from gracectl.cli.format import (
     NO_DEADLINE,
     age_text,
@@ -62,27 +60,6 @@ POD_STATES = {
     Outcome.RETURN: "replacing",
 }
 """Names of outcomes that are verbs."""
-
-
-class PodText(msgspec.Struct, frozen=True):
-    """A pod that blocks its node. `remedy`: empty where a warning, or another pod with the same cause, has it."""
-
-    name: str
-    state: str
-    age: str
-    reason: str
-    remedy: str
-
-
-class NodeText(msgspec.Struct, frozen=True):
-    """A node. `deadline`, `forecast`: empty where none applies. `others`: pods that are only counted."""
-
-    name: str
-    headline: str
-    deadline: str
-    forecast: str
-    pods: tuple[PodText, ...]
-    others: str
 
 
 def is_unlimited(frame: StatusFrame) -> bool:
@@ -166,30 +143,23 @@ def waits_for(node: NodeStatus) -> str:
 
 def status_line(node: NodeStatus, at: float) -> str:
     """A node in one line."""
-    headline, reason = _headline(node, at), waits_for(node)
+    line, reason = headline(node, at), waits_for(node)
     if node.is_never_drained:
-        headline = f"{headline}, never drained"
-    return headline if not reason or reason in headline else f"{headline}: {reason}"
+        line = f"{line}, never drained"
+    return line if not reason or reason in line else f"{line}: {reason}"
 
 
-def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
-    """Text of a node with its pods. `verbose`: every pod."""
+def shown_pods(node: NodeStatus, *, verbose: bool) -> Sequence[PodStatus]:
+    """The pods that are listed, the most urgent first. `verbose`: every pod."""
     pods = node.pods or ()
-    shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
-    listed_uids = {pod.entry.pod.uid for pod in shown}
+    return pods if verbose or len(pods) <= FEW else _most_urgent(pods)
+
+
+def with_remedies(node: NodeStatus, pods: Sequence[PodStatus]) -> set[str]:
+    """UIDs of the pods that are shown with their remedy: one for each cause, unless a warning has it."""
     warned = {name for warning in node.warnings if warning.remedy for name in warning.objects}
-    firsts = {pod.entry.pod.uid for pod in _first_of_each(shown, _likeness, 1)}
-    return NodeText(
-        name=node.name,
-        headline=_headline(node, at),
-        deadline=_deadline(node, at),
-        forecast=_forecast(node, at),
-        pods=tuple(
-            _pod(pod, at, with_remedy=pod.entry.pod.uid in firsts and pod.entry.pod.full_name not in warned)
-            for pod in shown
-        ),
-        others=_counted([pod for pod in pods if pod.entry.pod.uid not in listed_uids]),
-    )
+    firsts = _first_of_each(pods, _likeness, 1)
+    return {pod.entry.pod.uid for pod in firsts if pod.entry.pod.full_name not in warned}
 
 
 def _most_urgent(pods: Iterable[PodStatus]) -> Sequence[PodStatus]:
@@ -215,7 +185,8 @@ def _likeness(pod: PodStatus) -> tuple[object, ...]:
     return entry.outcome, entry.budgets, entry.protection and entry.protection.description
 
 
-def _headline(node: NodeStatus, at: float) -> str:
+def headline(node: NodeStatus, at: float) -> str:
+    """`terminating for 1:00, since 2026-01-01T00:00:00Z; step drain, 2 pods left`."""
     if node.state is NodePhase.IDLE:
         return "no drain or termination requested"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
@@ -241,7 +212,8 @@ def _step_text(node: NodeStatus) -> str:
     return f"{where}: {node.waits_for}" if node.step and node.waits_for else where
 
 
-def _deadline(node: NodeStatus, at: float) -> str:
+def deadline_text(node: NodeStatus, at: float) -> str:
+    """Its deadline, with the cause; empty where none applies."""
     if node.deadline is None:
         return NO_DEADLINE if node.state is NodePhase.TERMINATING else ""
     left, instant = node.deadline.at - at, format_time(node.deadline.at)
@@ -249,18 +221,12 @@ def _deadline(node: NodeStatus, at: float) -> str:
     return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"
 
 
-def _forecast(node: NodeStatus, at: float) -> str:
+def forecast_text(node: NodeStatus, at: float) -> str:
     """`forecast: drained in 0:05-0:40`; empty if it never is: a warning says so."""
     if node.drained is None or isinstance(node.drained, Never):
         return ""
     made = None if node.forecast is None else node.forecast.at
     return f"forecast: {drained_in(node.drained, at)}{age_text(made, at)}"
-
-
-def _pod(pod: PodStatus, at: float, *, with_remedy: bool) -> PodText:
-    name = "/".join(pod.entry.pod.key)
-    remedy = pod.remedy if with_remedy else ""
-    return PodText(name, pod_state(pod), elapsed(max(at - pod.since, 0.0)), pod_reason(pod, at), remedy)
 
 
 def pod_state(pod: PodStatus) -> str:
@@ -295,8 +261,10 @@ def _grace(until: float | None, at: float) -> str:
     return f"grace ends in {elapsed(until - at)}" if until > at else f"grace ended {elapsed(at - until)} ago"
 
 
-def _counted(pods: Sequence[PodStatus]) -> str:
-    """`and 12 more: 9 waiting, 3 leaving`."""
+def others_text(node: NodeStatus, shown: Sequence[PodStatus]) -> str:
+    """`and 12 more: 9 waiting, 3 leaving`; empty if all pods are shown."""
+    uids = {pod.entry.pod.uid for pod in shown}
+    pods = [pod for pod in node.pods or () if pod.entry.pod.uid not in uids]
     if not pods:
         return ""
     found = ", ".join(f"{number} {state}" for state, number in Counter(map(pod_state, pods)).most_common())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -12,14 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import INDENT, Cut, Row, Screen, Table, helpful, indented, marked
-from gracectl.cli.format import cluster_text
+from gracectl.cli.format import cluster_text, elapsed
 from gracectl.cli.output import command, echo
 from gracectl.cli.progress import cause_lines, cause_text, cause_title, progress_lines, progress_text, remaining_text
 from gracectl.cli.report import to_json, to_yaml
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame
-from gracectl.cli.status.messages import PodText
 from gracectl.cli.status.report import status_report
+from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.progress import Progress
 from gracectl.inspect.status import NodePhase, NodeStatus
 from gracectl.model.times import format_time
@@ -273,23 +273,29 @@ def _summary(frame: StatusFrame, nodes: Sequence[NodeStatus], *, is_wide: bool) 
 
 
 def _node(node: NodeStatus, at: float, verbose: bool) -> Iterator[RenderableType]:
-    text = messages.node_text(node, at, verbose=verbose)
-    yield Text.assemble((f"{text.name}: ", "bold"), (text.headline, "" if node.state is NodePhase.IDLE else "bold"))
-    for fact in filter(None, (text.deadline, text.forecast)):
+    headline = messages.headline(node, at)
+    yield Text.assemble((f"{node.name}: ", "bold"), (headline, "" if node.state is NodePhase.IDLE else "bold"))
+    for fact in filter(None, (messages.deadline_text(node, at), messages.forecast_text(node, at))):
         yield indented(Text(fact))
     yield from (marked(each.message, each.remedy, is_blocking=each.kind.is_blocking) for each in node.warnings)
-    if text.pods:
+    shown = messages.shown_pods(node, verbose=verbose)
+    if shown:
         yield Text()
-        yield _pods(text.pods)
-    if text.others:
-        yield indented(Text(text.others, "dim"))
+        yield _pods(shown, messages.with_remedies(node, shown), at)
+    if others := messages.others_text(node, shown):
+        yield indented(Text(others, "dim"))
 
 
-def _pods(pods: Sequence[PodText]) -> Table:
+def _pods(pods: Sequence[PodStatus], with_remedies: Collection[str], at: float) -> Table:
     rows = [
         Row(
-            [pod.name, Text(pod.state, STYLES.get(pod.state, "")), pod.age, pod.reason],
-            [helpful(pod.remedy)] if pod.remedy else (),
+            [
+                pod.entry.pod.full_name,
+                Text(state := messages.pod_state(pod), STYLES.get(state, "")),
+                elapsed(max(at - pod.since, 0.0)),
+                messages.pod_reason(pod, at),
+            ],
+            [helpful(pod.remedy)] if pod.remedy and pod.entry.pod.uid in with_remedies else (),
         )
         for pod in pods
     ]

@@ -10,7 +10,7 @@ from support.karpenter import ALONE, karpenter_stage, pod_of, status_of
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 from gracectl.cli.plan.text import Detail, plan_text
-from gracectl.cli.status.messages import node_text, pod_reason
+from gracectl.cli.status.messages import headline, pod_reason
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.status import NodeStatus, claims_without_node_status
 from gracectl.inspect.watcher import snapshot
@@ -26,7 +26,7 @@ FOREVER = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
 
 
 def headline(stage: Stage, status: NodeStatus) -> str:
-    return node_text(status, stage.clock.now(), verbose=True).headline
+    return headline(status, stage.clock.now())
 
 
 def warned(status: NodeStatus, kind: WarningKind) -> list[str]:

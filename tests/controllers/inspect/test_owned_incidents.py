@@ -15,7 +15,7 @@ from kubesim.server.api import JsonObject
 from support.karpenter import karpenter_stage, status_of
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload
 
-from gracectl.cli.status.messages import node_text
+from gracectl.cli.status.messages import headline, pod_reason
 
 HERE = {"nodeSelector": {"kubernetes.io/hostname": "k1"}}
 MERGE = "application/merge-patch+json"
@@ -119,9 +119,10 @@ async def test_after_five_seconds_blocker_and_remedy_are_named(incident: Inciden
         await stage.delete_node("k1")
         await stage.clock.sleep(5)
         status = await status_of(stage, "k1")
-        text = node_text(status, stage.clock.now(), verbose=True)
-        said = [text.headline, *(each.message for each in status.warnings), *(pod.reason for pod in text.pods)]
+        now = stage.clock.now()
+        reasons = [pod_reason(pod, now) for pod in status.pods or ()]
+        said = [first := headline(status, now), *(each.message for each in status.warnings), *reasons]
         assert any(incident.says in each for each in said), said
-        assert "Karpenter drains it (label karpenter.sh/nodepool=default)" in text.headline
+        assert "Karpenter drains it (label karpenter.sh/nodepool=default)" in first
         remedies = [*(each.remedy for each in status.warnings), *(pod.remedy for pod in status.pods or ())]
         assert any(incident.remedy in each for each in remedies), remedies

@@ -57,15 +57,11 @@ def going(name: str, ends: float, grace: int = 30) -> Pod:
 
 
 def told_of(
-    *pods: Pod,
-    order: Any = KEP,
-    deadline: float | None = None,
-    logind: Logind | None = None,
-    available: float | None = None,
+    *pods: Pod, order: Any = KEP, deadline: float | None = None, logind: Logind | None = None
 ) -> RehearsalResult:
     """`deadline` in seconds from NOW."""
     at = None if deadline is None else NOW + deadline
-    return rehearsal_of(RehearsalInput(a_node("worker-7"), pods, order, NOW, at, "own"), logind, available)
+    return rehearsal_of(RehearsalInput(a_node("worker-7"), pods, order, NOW, at, "own"), logind)
 
 
 def as_table(result: RehearsalResult, width: int = 160) -> list[str]:
@@ -121,11 +117,10 @@ def test_on_a_wide_terminal_every_pod_has_one_line() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
-@pytest.mark.parametrize("available", [None, 5.0])
-def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(width: int, available: float | None) -> None:
+def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(width: int) -> None:
     eternal = a_pod("with-a-name-that-is-longer-than-most-of-them-and-then-some", grace_seconds=1_000_000)
     stuck = a_pod("stuck", deletion_timestamp=NOW - 10, deletion_grace_seconds=30)
-    for line in as_table(told_of(*MIXED, eternal, stuck, deadline=30, available=available), width):
+    for line in as_table(told_of(*MIXED, eternal, stuck, deadline=30), width):
         assert cell_len(line) <= max(width, 111), line  # a table may be wider: names stay in one piece
         assert line == line.rstrip()
 
@@ -166,22 +161,6 @@ def test_what_logind_would_wait_is_told_and_takes_no_time_by_itself() -> None:
     }
 
 
-def test_too_little_time_is_shared_and_said_so() -> None:
-    result = told_of(a_pod("web"), available=66)
-    text = flat(result)
-    assert "a shutdown waits up to 66 s (1:06) of the required 660 s for its pods, in 4 ranges" in text
-    assert "priority below 1000: 6 s of 60 s, from 0:00 to 0:06 shop/web 0 6/30s 0:00 0:06" in text
-    assert warned(result) == {
-        ShutdownWarningKind.TOO_LITTLE_TIME: "only 66 of 660 s are available: every range gets its share",
-        ShutdownWarningKind.GRACE_SHORTENED: (
-            "grace shortened: shop/web (6 of 30 s): priority below 1000 has 6 s of its 60 s"
-        ),
-    }
-    first, *_ = rehearsal_report(result)["ranges"]
-    assert (first["periodSeconds"], first["availableSeconds"]) == (60, 6)
-    assert told_of(a_pod("web"), available=math.inf).rehearsal.available == 660
-
-
 def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     last = a_pod("last", priority=2_000_000_000)
     order = by_priority([(0, 20.0), (2_000_000_000, 0.0)])
@@ -198,7 +177,7 @@ def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     assert warned(unheeded)[ShutdownWarningKind.NOT_TERMINATED] == (
         "not terminated before the machine goes down: shop/last (deleted, not waited for)"
     )
-    late = told_of(going("late", 9), available=5)
+    late = told_of(going("late", 9), order=by_priority([(0, 5.0)]))
     assert (
         "(already terminating, with grace until 1970-01-12T13:46:49Z)"
         in warned(late)[ShutdownWarningKind.NOT_TERMINATED]
