@@ -7,7 +7,7 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.karpenter import LEASE, LEASE_NAMESPACE
 from support.clients import a_client
 from support.karpenter import ALONE, karpenter_stage, pod_of, status_of
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
+from support.stage import a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.status.messages import headline, pod_reason
@@ -23,10 +23,6 @@ from gracectl.policy.warnings import WarningKind
 
 HERE = {"pod": {"nodeSelector": {"kubernetes.io/hostname": "k1"}}}
 FOREVER = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
-
-
-def headline(stage: Stage, status: NodeStatus) -> str:
-    return headline(status, stage.clock.now())
 
 
 def warned(status: NodeStatus, kind: WarningKind) -> list[str]:
@@ -186,7 +182,7 @@ async def test_with_assistance_the_forecast_is_gracectls_and_holds() -> None:
             await stage.clock.sleep(0.2)
             status = await status_of(stage, "k1", settings.termination)
             assert (status.is_assisted, isinstance(status.drained, Window)) == (True, True)
-            assert "and gracectl assists: step drain" in headline(stage, status)
+            assert "and gracectl assists: step drain" in headline(status, stage.clock.now())
             await stage.until(lambda: not stage.pods_on("k1"))
         assert isinstance(status.drained, Window)
         assert stage.clock.now() <= status.drained.latest
