@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ from gracectl.model.meta import ClusterObject, NamespacedObject
 from gracectl.model.parts import LONGEST_NAME
 from gracectl.model.selectors import Requirement, WireLabelSelector, WireRequirement
 from gracectl.model.untrusted import Decoder
+
+Spec = TypeVar("Spec")
+Status = TypeVar("Status")
 
 MOST_TERMS: Final = 100
 """Maximum terms of a node affinity; an affinity with more reads as absent."""
@@ -132,6 +135,14 @@ class _Meta(wire.Object):
     owner_references: list[wire.Owner] | None = None
 
 
+class _Thing(wire.Object, Generic[Spec, Status]):
+    """An object; wire.Present for a part that is not read."""
+
+    metadata: _Meta
+    spec: Spec | None = None
+    status: Status | None = None
+
+
 class _Term(wire.Object):
     match_expressions: list[WireRequirement] | None = None
     match_fields: list[WireRequirement] | None = None
@@ -197,12 +208,6 @@ class _WorkloadStatus(wire.Conditions):
     updated_replicas: wire.Integer | None = None
 
 
-class _Workload(wire.Object):
-    metadata: _Meta
-    spec: _WorkloadSpec | None = None
-    status: _WorkloadStatus | None = None
-
-
 class _Peer(wire.Object):
     pod_selector: WireLabelSelector | None = None
 
@@ -218,11 +223,6 @@ class _PolicySpec(wire.Object):
     egress: list[_Rule] | None = None
 
 
-class _Policy(wire.Object):
-    metadata: _Meta
-    spec: _PolicySpec | None = None
-
-
 class _QuotaSpec(wire.Object):
     scopes: list[str] | None = None
     scope_selector: wire.Present | None = None
@@ -233,21 +233,10 @@ class _QuotaStatus(wire.Object):
     used: dict[str, str | int | float] | None = None
 
 
-class _Quota(wire.Object):
-    metadata: _Meta
-    spec: _QuotaSpec | None = None
-    status: _QuotaStatus | None = None
-
-
 class _ServiceSpec(wire.Object):
     type: str | None = None
     selector: dict[str, str] | None = None
     external_traffic_policy: str | None = None
-
-
-class _Service(wire.Object):
-    metadata: _Meta
-    spec: _ServiceSpec | None = None
 
 
 class _VolumeAffinity(wire.Object):
@@ -260,36 +249,21 @@ class _VolumeSpec(wire.Object):
     node_affinity: _VolumeAffinity | None = None
 
 
-class _Volume(wire.Object):
-    metadata: _Meta
-    spec: _VolumeSpec | None = None
-
-
 class _PendingStatus(wire.Object):
     conditions: list[wire.Condition] | None = None
-
-
-class _Pending(wire.Object):
-    metadata: _Meta
-    status: _PendingStatus | None = None
 
 
 class _RoomStatus(wire.Object):
     allocatable: dict[str, str | int | float] | None = None
 
 
-class _Room(wire.Object):
-    metadata: _Meta
-    status: _RoomStatus | None = None
-
-
-_WORKLOAD: Final = Decoder(_Workload)
-_POLICY: Final = Decoder(_Policy)
-_QUOTA: Final = Decoder(_Quota)
-_SERVICE: Final = Decoder(_Service)
-_VOLUME: Final = Decoder(_Volume)
-_PENDING: Final = Decoder(_Pending)
-_ROOM: Final = Decoder(_Room)
+_WORKLOAD: Final = Decoder(_Thing[_WorkloadSpec, _WorkloadStatus])
+_POLICY: Final = Decoder(_Thing[_PolicySpec, wire.Present])
+_QUOTA: Final = Decoder(_Thing[_QuotaSpec, _QuotaStatus])
+_SERVICE: Final = Decoder(_Thing[_ServiceSpec, wire.Present])
+_VOLUME: Final = Decoder(_Thing[_VolumeSpec, wire.Present])
+_PENDING: Final = Decoder(_Thing[wire.Present, _PendingStatus])
+_ROOM: Final = Decoder(_Thing[wire.Present, _RoomStatus])
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------
@@ -323,7 +297,7 @@ def decode_workload(raw: bytes | msgspec.Raw) -> Workload:
     )
 
 
-def _rollout_state(read: _Workload, kind_above: str) -> RolloutState:
+def _rollout_state(read: _Thing[_WorkloadSpec, _WorkloadStatus], kind_above: str) -> RolloutState:
     status, strategy = read.status or _WorkloadStatus(), read.spec.strategy if read.spec else None
     failed = (each for each in status.conditions or () if each.type == "ReplicaFailure" and each.status == "True")
     return RolloutState(

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str], clock: Clock | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         chosen = _chosen(load(), options.names)
-        _require_current(chosen)
+        check_places(chosen)
         warm(options.tests or sorted({test for mutant in chosen for test in mutant.tests}))
         if not options.tests:
             _require_passing(sorted({test for mutant in chosen for test in mutant.tests}))
@@ -121,7 +121,7 @@ def _chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
     return [known[name] for name in names] if names else [mutant for mutant in mutants if not mutant.equivalent]
 
 
-def _require_current(mutants: Sequence[Mutant]) -> None:
+def check_places(mutants: Sequence[Mutant]) -> None:
     """Raise Stale with every bug that has no place in the code, so that one run names them all."""
     stale = []
     for mutant in mutants:

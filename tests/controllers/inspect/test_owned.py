@@ -39,7 +39,7 @@ async def test_the_words_say_that_karpenter_drains_and_what_blocks_it() -> None:
         assert status.owner.owner is DrainOwner.KARPENTER
         assert status.since == stage.clock.now() - 4
         assert "; Karpenter drains it (label karpenter.sh/nodepool=default): step drain, 1 pod left" in headline(
-            stage, status
+            status, stage.clock.now()
         )
         assert status.is_never_drained
         (never,) = warned(status, WarningKind.NEVER_DRAINS)
