@@ -123,6 +123,7 @@ class DrainingNodes:
         self._has_pods = has_pods
         self._follows = follows
         self._changed: set[str] = set()  # names of nodes with changed objects
+        self._members: dict[QueueKey, set[str]] = {}  # names of the nodes with pods in a queue
         self._positions: dict[QueueKey, dict[str, QueuePosition]] = {}
         if follows:
             cluster.nodes.subscribe(self._node_changed)
@@ -148,18 +149,20 @@ class DrainingNodes:
         for node in draining:
             known = self.plans.get(node.name)
             if known is not None and known.node.uid != node.uid:
-                changed_queues.update(dict.fromkeys(known.queued))
+                self._leave_queues(known, changed_queues)
                 known = None
             if known is None or self._is_outdated(known, now):
                 each = known or DrainingPlan(node, BlockedHistory())
-                changed_queues.update(dict.fromkeys(each.queued))
+                self._leave_queues(each, changed_queues)
                 each.make(self._view(node, now), self._requested_at(node, now), now)
-                changed_queues.update(dict.fromkeys(each.queued))
+                for key in each.queued:
+                    changed_queues[key] = None
+                    self._members.setdefault(key, set()).add(node.name)
                 known = each
             kept[node.name] = known
         for name, each in self.plans.items():
             if name not in kept:
-                changed_queues.update(dict.fromkeys(each.queued))
+                self._leave_queues(each, changed_queues)
         if kept.keys() != self.plans.keys():
             kept = {name: kept[name] for name in sorted(kept, key=natural_key)}
             self.plans = kept
@@ -216,19 +219,22 @@ class DrainingNodes:
             known_cordoned_at=cordon_known_at(node, requested),
         )
 
+    def _leave_queues(self, each: DrainingPlan, changed: dict[QueueKey, None]) -> None:
+        for key in each.queued:
+            changed[key] = None
+            self._members[key].discard(each.node.name)
+
     def _order(self, changed: Iterable[QueueKey]) -> None:
         """Sort these queues again; the pods of a node count as changed if a position has changed."""
-        keys = set(changed)
-        members: dict[QueueKey, list[QueuedPod]] = {key: [] for key in keys}
-        for each in self.plans.values():
-            for key in each.queued.keys() & keys:
-                members[key] += each.queued[key]
-        for key, pods in members.items():
+        for key in changed:
             before = self._positions.pop(key, {})
             self.queues.pop(key, None)
-            if not pods:
+            if not self._members[key]:
+                del self._members[key]
                 continue
-            queue = self.queues[key] = in_order(pods)
+            queue = self.queues[key] = in_order(
+                pod for name in self._members[key] for pod in self.plans[name].queued[key]
+            )
             positions = self._positions[key] = positions_of(queue)
             for queued in queue:
                 uid = queued.entry.pod.uid

@@ -127,7 +127,7 @@ def with_leadership(found: Sequence[NodeStatus], leadership: Leadership) -> tupl
 def _with_leadership(status: NodeStatus, leadership: Leadership) -> NodeStatus:
     inactive = [each for each in status.warnings if each.kind is WarningKind.NO_CONTROLLER]
     others = [each for each in status.warnings if each.kind is not WarningKind.NO_CONTROLLER]
-    if leadership.state is LeaderState.ACTIVE:
+    if leadership.state is LeaderState.ACTIVE and inactive:
         hint = f"; {leadership.holder} leads: check its nodeSelector and its log"
         new = [msgspec.structs.replace(each, message=each.message.replace(IS_IT_RUNNING, hint)) for each in inactive]
     elif leadership.state is LeaderState.NONE and _needs_controller(status):

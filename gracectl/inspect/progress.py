@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import is_not
 from typing import Final
 
 import anyio
@@ -20,7 +21,7 @@ from gracectl.policy.answers import Answer, Never, Sightings, Total, last_of, to
 from gracectl.policy.budgets import is_counted
 from gracectl.policy.confirmation import confirmed, current
 from gracectl.policy.explain import urgency_of
-from gracectl.policy.forecast import Assumptions, Forecast, PodForecast
+from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast
 from gracectl.policy.observations import ObservationLog
 from gracectl.policy.paces import forecast_all
 from gracectl.policy.plan import Blocker, Outcome
@@ -106,6 +107,8 @@ class ProgressTracker:
         self._began: dict[str, float] = {}  # by uid
         self._gone_nodes = self._gone_pods = 0
         self._gone_began: float | None = None  # the earliest one
+        self._counted: dict[str, tuple[PodStatus, ...] | None] = {}  # pods that _pods has, by node uid
+        self._causes = Causes()
 
     def update(
         self,
@@ -124,18 +127,20 @@ class ProgressTracker:
         self._terminated = gone
         if self._by_runs and self._is_over and any(node.is_in_progress for node in nodes):
             self._clear()
-        left: set[str] = set()
+        left = 0
         for node in nodes:
             if node.is_in_progress:
                 self._done.discard(node.uid)
                 self._began[node.uid] = at if node.since is None else node.since
-                uids = {pod.entry.pod.uid for pod in node.pods or ()}
-                self._pods.setdefault(node.uid, set()).update(uids)
-                left |= uids
+                left += len(node.pods or ())
+                if node.uid not in self._pods or self._counted.get(node.uid) is not node.pods:
+                    self._counted[node.uid] = node.pods
+                    self._pods.setdefault(node.uid, set()).update(pod.entry.pod.uid for pod in node.pods or ())
             elif node.is_done and node.uid in self._pods:
                 self._done.add(node.uid)
             else:  # it was uncordoned
                 self._pods.pop(node.uid, None)
+                self._counted.pop(node.uid, None)
                 self._began.pop(node.uid, None)
         if not self._pods and not self._gone_nodes:
             return None
@@ -146,11 +151,11 @@ class ProgressTracker:
         return Progress(
             nodes_done=self._gone_nodes + len(self._done),
             nodes=self._gone_nodes + len(self._pods),
-            pods_done=total - len(left),
+            pods_done=total - left,
             pods=total,
             began=min(begun, default=at),
             total=total_of((node.name, node.drained) for node in in_progress if node.drained is not None),
-            causes=blocking_causes(in_progress, budgets, at),
+            causes=self._causes.at(in_progress, budgets, at),
             forecast_at=min((node.forecast.at for node in in_progress if node.forecast is not None), default=None),
         )
 
@@ -158,6 +163,7 @@ class ProgressTracker:
         self._done.discard(uid)
         self._gone_nodes += 1
         self._gone_pods += len(self._pods.pop(uid, ()))
+        self._counted.pop(uid, None)
         began = self._began.pop(uid, None)
         if began is not None:
             self._gone_began = began if self._gone_began is None else min(began, self._gone_began)
@@ -166,57 +172,116 @@ class ProgressTracker:
 # -- causes ------------------------------------------------------------------------------------------------------------
 
 
-def blocking_causes(
-    nodes: Iterable[NodeStatus], budgets: Callable[[str, str], PodDisruptionBudget | None], at: float
-) -> tuple[BlockingCause, ...]:
-    """Causes that block these nodes, each once: first causes that never end, then the most urgent and frequent.
+class Causes:
+    """Causes that block nodes, over several frames: only causes of nodes with changed pods are counted again."""
 
-    Pods of a later wave and terminating pods are no cause.
-    """
-    alike: dict[object, list[tuple[str, PodStatus]]] = {}
-    steps: dict[str, list[NodeStatus]] = {}
-    forecasts: dict[str, PodForecast] = {}
-    for node in nodes:
-        if node.forecast is not None:
-            forecasts |= {pod.entry.pod.uid: pod for pod in node.forecast.pods}
-        if not node.pods and node.step != "drain" and node.pods is not None:
-            steps.setdefault(node.step, []).append(node)
-        for pod in node.pods or ():
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[PodStatus, ...] | None, frozenset[object]]] = {}  # likenesses, by node uid
+        self._alike: dict[object, dict[str, tuple[PodStatus, ...]]] = {}  # pods by node uid, by their likeness
+        self._counts: dict[object, _Count | None] = {}
+        self._forecasts: list[NodeForecast] = []
+        self._gone: dict[str, Answer | None] = {}  # by the forecasts, by UID of the pod
+        self._left: dict[object, Answer | None] = {}  # by the forecasts, by likeness
+
+    def at(
+        self, nodes: Sequence[NodeStatus], budgets: Callable[[str, str], PodDisruptionBudget | None], at: float
+    ) -> tuple[BlockingCause, ...]:
+        """Causes that block these nodes, each once: first causes that never end, then the most urgent and frequent.
+
+        Pods of a later wave and terminating pods are no cause.
+        """
+        steps: dict[str, list[NodeStatus]] = {}
+        forecasts: list[NodeForecast] = []
+        for node in nodes:
+            if node.forecast is not None:
+                forecasts.append(node.forecast)
+            if not node.pods and node.step != "drain" and node.pods is not None:
+                steps.setdefault(node.step, []).append(node)
+            known = self._known.get(node.uid)
+            if known is None or known[0] is not node.pods:
+                self._note(node.uid, node.pods)
+        for uid in self._known.keys() - {node.uid for node in nodes}:
+            self._note(uid, None)
+            del self._known[uid]
+        if len(forecasts) != len(self._forecasts) or any(map(is_not, forecasts, self._forecasts)):
+            self._forecasts = forecasts
+            self._gone = {pod.entry.pod.uid: pod.gone for forecast in forecasts for pod in forecast.pods}
+            self._left.clear()
+        found = [
+            _cause(count, self._left_of(likeness), budgets, at)
+            for likeness, count in self._counts.items()
+            if count is not None
+        ]
+        found.sort(key=lambda cause: (not cause.is_never, _urgency(cause), -cause.pods))
+        waiting = sorted(steps.items(), key=lambda step: -len(step[1]))
+        return (
+            *found,
+            *(
+                BlockingCause(example=None, step=step or "not managed", waits_for=each[0].waits_for, nodes=len(each))
+                for step, each in waiting
+            ),
+        )
+
+    def _note(self, uid: str, pods: tuple[PodStatus, ...] | None) -> None:
+        """Count the causes of this node's pods, past and present ones, again."""
+        alike: dict[object, list[PodStatus]] = {}
+        for pod in pods or ():
             if (likeness := _likeness(pod)) is not None:
-                alike.setdefault(likeness, []).append((node.name, pod))
-    found = [
-        _cause(pods, forecasts, budgets, at)
-        for pods in alike.values()
-        if any(pod.entry.outcome is not Outcome.EVICT for _, pod in pods)
-    ]
-    found.sort(key=lambda cause: (not cause.is_never, _urgency(cause), -cause.pods))
-    waiting = sorted(steps.items(), key=lambda step: -len(step[1]))
-    return (
-        *found,
-        *(
-            BlockingCause(example=None, step=step or "not managed", waits_for=each[0].waits_for, nodes=len(each))
-            for step, each in waiting
-        ),
-    )
+                alike.setdefault(likeness, []).append(pod)
+        before = self._known[uid][1] if uid in self._known else frozenset()
+        self._known[uid] = pods, frozenset(alike)
+        for cause in before - alike.keys():
+            del self._alike[cause][uid]
+        for cause, each in alike.items():
+            self._alike.setdefault(cause, {})[uid] = tuple(each)
+        for cause in (*alike, *(before - alike.keys())):
+            self._left.pop(cause, None)
+            if self._alike[cause]:
+                self._counts[cause] = _count(self._alike[cause])
+            else:
+                del self._alike[cause], self._counts[cause]
+
+    def _left_of(self, likeness: object) -> Answer | None:
+        """When the last of these pods is gone; None: there is no forecast of all of them."""
+        if likeness not in self._left:
+            uids = [pod.entry.pod.uid for each in self._alike[likeness].values() for pod in each]
+            is_known = all(uid in self._gone for uid in uids)
+            answers = (answer for uid in uids if (answer := self._gone.get(uid)) is not None)
+            self._left[likeness] = last_of(answers) if is_known else None
+        return self._left[likeness]
+
+
+class _Count(msgspec.Struct, frozen=True):
+    """Pods with the same cause. `since`: when (Unix seconds) the first of them was blocked."""
+
+    example: PodStatus
+    pods: int
+    nodes: int
+    since: float
+
+
+def _count(alike: Mapping[str, tuple[PodStatus, ...]]) -> _Count | None:
+    """Count pods with the same cause; None if nothing blocks them."""
+    pods = [pod for each in alike.values() for pod in each]
+    example = next((pod for pod in pods if pod.entry.outcome is not Outcome.EVICT), None)
+    return None if example is None else _Count(example, len(pods), len(alike), min(pod.since for pod in pods))
 
 
 def _cause(
-    alike: Sequence[tuple[str, PodStatus]],
-    forecasts: Mapping[str, PodForecast],
+    count: _Count,
+    left: Answer | None,
     budgets: Callable[[str, str], PodDisruptionBudget | None],
     at: float,
 ) -> BlockingCause:
-    example = next(pod for _, pod in alike if pod.entry.outcome is not Outcome.EVICT)
-    known = [forecasts[pod.entry.pod.uid] for _, pod in alike if pod.entry.pod.uid in forecasts]
-    keys = example.entry.budgets
-    budget = budgets(*keys[0]) if example.entry.outcome is Outcome.BLOCKED and len(keys) == 1 else None
+    keys = count.example.entry.budgets
+    budget = budgets(*keys[0]) if count.example.entry.outcome is Outcome.BLOCKED and len(keys) == 1 else None
     return BlockingCause(
-        example=example,
-        pods=len(alike),
-        nodes=len({node for node, _ in alike}),
-        age=at - min(pod.since for _, pod in alike),
+        example=count.example,
+        pods=count.pods,
+        nodes=count.nodes,
+        age=at - count.since,
         at_once=None if budget is None else _at_once(budget),
-        left=last_of(pod.gone for pod in known if pod.gone is not None) if len(known) == len(alike) else None,
+        left=left,
     )
 
 

@@ -223,16 +223,24 @@ class NodeStatuses:
         self.draining = DrainingNodes(cluster, settings, has_pods, follows=follows)
         self._cluster = cluster
         self._settings = settings
+        self._kept: dict[str, _KeptStatus] = {}  # by name
+        self._owns_claims = cluster.presence.owns_claims
 
     def configure(self, settings: TerminationSettings) -> None:
         """Use these settings from now on."""
         if settings != self._settings:
             self._settings = settings
+            self._kept.clear()
             self.draining.configure(settings)
 
     def at(self, chosen: Collection[str], now: float) -> tuple[NodeStatus, ...]:
-        """See `node_statuses`. The `pods` of a node are the same object as before if none of them has changed."""
+        """See `node_statuses`. The `pods` of a node are the same object as before if none of them has changed; the
+        status of a node that gracectl drains, too."""
         self.draining.update(now)
+        if self._owns_claims != self._cluster.presence.owns_claims:
+            self._owns_claims = self._cluster.presence.owns_claims
+            self._kept.clear()
+        self._kept = {name: kept for name, kept in self._kept.items() if name in self.draining.plans}
         return tuple(
             self._status_of(node, now)
             for node in sorted(self._cluster.nodes.values(), key=lambda node: natural_key(node.name))
@@ -241,12 +249,27 @@ class NodeStatuses:
 
     def _status_of(self, node: Node, now: float) -> NodeStatus:
         found = self.draining.plans.get(node.name)
-        status = _status(self._cluster, self._settings, node, now, None if found is None else found.plan)
-        if found is not None:
-            return msgspec.structs.replace(status, pods=self.draining.pods_of(node.name))
-        return (
-            msgspec.structs.replace(status, pods=None) if is_draining(node, self._settings, self._cluster) else status
-        )
+        if found is None:
+            status = _status(self._cluster, self._settings, node, now, None)
+            is_unlisted = is_draining(node, self._settings, self._cluster)
+            return msgspec.structs.replace(status, pods=None) if is_unlisted else status
+        pods, kept = self.draining.pods_of(node.name), self._kept.get(node.name)
+        # Any change of an object that its status depends on has made its plan anew.
+        if kept is not None and kept.plan is found.plan and kept.status.pods is pods and now < kept.until:
+            return kept.status
+        status = _status(self._cluster, self._settings, node, now, found.plan)
+        status = msgspec.structs.replace(status, pods=pods)
+        if status.owner is None:
+            self._kept[node.name] = _KeptStatus(found.plan, status, _changes_at(status, found.plan, now))
+        return status
+
+
+class _KeptStatus(msgspec.Struct, frozen=True):
+    """Status of a node by its plan. `until`: when the clock alone changes it (Unix seconds)."""
+
+    plan: Plan
+    status: NodeStatus
+    until: float
 
 
 def with_pending(
@@ -283,10 +306,13 @@ def held_by_warning(status: NodeStatus) -> NodeStatus:
 def with_forecasts(statuses: Iterable[NodeStatus], forecast: Forecast | None) -> tuple[NodeStatus, ...]:
     """Add the forecast to each status: by when the node is drained, or why it never is."""
     forecasts = {each.draining.view.node.uid: each for each in (forecast.nodes if forecast else ())}
-    return tuple(_with_forecast(status, forecasts.get(status.uid)) for status in statuses)
+    return tuple(with_forecast(status, forecasts.get(status.uid)) for status in statuses)
 
 
-def _with_forecast(status: NodeStatus, forecast: NodeForecast | None) -> NodeStatus:
+def with_forecast(status: NodeStatus, forecast: NodeForecast | None) -> NodeStatus:
+    """Add the forecast of its node."""
+    if status.forecast is forecast:
+        return status
     status = msgspec.structs.replace(status, forecast=forecast)
     if forecast is None or not status.is_never_drained:
         return status
@@ -319,6 +345,15 @@ def claims_without_node_status(
         since = min(claim.deletion_timestamp, now)
         found.append(NodeClaimStatus(claim.name, undeleted, since, deadline, waits_for, trace_id_of(claim)))
     return tuple(found)
+
+
+def _changes_at(status: NodeStatus, decision: Plan, now: float) -> float:
+    """The next instant (Unix seconds) at which the clock alone changes this status, with the same plan."""
+    if status.since is None or status.since >= now:
+        return now  # of a request in the future it is now
+    late = (_late_at(entry, status.since) for entry in decision.left)
+    instants = (status.since + ACTS_WITHIN_SECONDS, *(at for at in late if at is not None))
+    return min((at for at in instants if at > now), default=math.inf)
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -493,7 +528,8 @@ def _warnings(
     if decision is not None and (stuck := stuck_warning(decision)):
         yield stuck
     left = () if decision is None else decision.left
-    late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, requested, now))
+    late_at = ((entry, _late_at(entry, requested)) for entry in left)
+    late = tuple("/".join(entry.pod.key) for entry, at in late_at if at is not None and now >= at)
     if late:
         message = f"not deleted in time for the deadline: {listed(late)}{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, late, remedy(WarningKind.NO_CONTROLLER))
@@ -513,8 +549,8 @@ def _reported(node: Node) -> Iterator[PlanWarning]:
         yield PlanWarning(kind, harmless(drained.message, LONGEST))
 
 
-def _is_late(entry: PodPlan, requested: float, now: float) -> bool:
-    """Whether its deletion is overdue."""
+def _late_at(entry: PodPlan, requested: float) -> float | None:
+    """When its deletion is overdue; None: it has been deleted, or will not be."""
     if entry.pod.deletion_timestamp is not None or entry.delete_at is None:
-        return False
-    return now >= max(entry.delete_at, entry.pod.created, requested) + ACTS_WITHIN_SECONDS
+        return None
+    return max(entry.delete_at, entry.pod.created, requested) + ACTS_WITHIN_SECONDS

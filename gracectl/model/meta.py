@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from gracectl.model import names
+
+MOST_KEYS: Final = 16_384
+"""Sort keys that are kept: the board sorts thousands of nodes at each change."""
 
 _NUMBERS: Final = re.compile(r"([0-9]+)")
 
@@ -80,6 +84,7 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
     return None
 
 
+@lru_cache(maxsize=MOST_KEYS)
 def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
     """Sort key of names in lists for people: `node-2` comes before `node-10`. Different names never tie."""
     parts = [*_NUMBERS.split(name), ""]

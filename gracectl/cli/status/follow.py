@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import is_
 
 import anyio
 import msgspec
@@ -13,7 +14,14 @@ import msgspec
 from gracectl.config import Settings
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import draining_nodes, is_draining
-from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, as_led, read_leadership, with_leadership
+from gracectl.inspect.leadership import (
+    UNKNOWN_LEADERSHIP,
+    Leadership,
+    LeaderState,
+    as_led,
+    read_leadership,
+    with_leadership,
+)
 from gracectl.inspect.owner_reports import Reports, read_owner_reports, with_reports
 from gracectl.inspect.pending import DueCandidate, DueNode, due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
@@ -23,7 +31,7 @@ from gracectl.inspect.status import (
     NodeStatus,
     NodeStatuses,
     claims_without_node_status,
-    with_forecasts,
+    with_forecast,
     with_pending,
 )
 from gracectl.inspect.watcher import WHOLE, ClusterWatcher, ConnectionLoss, Reading, read_node_budgets
@@ -96,6 +104,14 @@ class StatusScope(msgspec.Struct, frozen=True):
     with_claims: bool = False
 
 
+class _Completed(msgspec.Struct, frozen=True):
+    """A status with all that is known of its node. `parts`, `led`: what it was made of."""
+
+    parts: tuple[object, ...]
+    led: Leadership
+    completed: NodeStatus
+
+
 async def follow(
     connection: Connection,
     settings: Settings,
@@ -136,6 +152,7 @@ class StatusFollower:
         self._leadership = UNKNOWN_LEADERSHIP
         self._reports: Reports = {}
         self._shown: tuple[str, ...] = ()  # names of the nodes of the last frame
+        self._known: dict[str, _Completed] = {}  # by uid
         self._configured = self._settings = settings.termination
         self._tracing = settings.tracing
         self._scope = scope
@@ -242,10 +259,8 @@ class StatusFollower:
         due = self._due(at)
         selected = {node.name for node in cluster.nodes.values() if self._scope.selects(node)} | due.keys()
         self._note_terminated({node.uid for node in cluster.nodes.values()}, at)
-        found = with_reports(self.statuses.at(selected, at), self._reports)
+        found = self._completed(self.statuses.at(selected, at), due, at)
         self._shown = tuple(status.name for status in found)
-        found = with_pending(cluster, self._settings, found, due, at)
-        found = with_forecasts(found, self.forecaster.latest)
         for status in found:
             if status.since is not None and status.state is not NodePhase.IDLE:
                 self._began[status.uid] = status.since
@@ -254,7 +269,7 @@ class StatusFollower:
         return StatusFrame(
             at=at,
             age=now - at,
-            nodes=with_leadership(found, self._leadership),
+            nodes=found,
             leadership=self._leadership,
             claims=claims_without_node_status(cluster, self._settings, at) if self._scope.with_claims else (),
             terminated=tuple(self._terminated),
@@ -264,6 +279,32 @@ class StatusFollower:
             cluster=self._connection.cluster,
             progress=self._tracker.update(found, gone, cluster.budgets.get, at),
         )
+
+    def _completed(
+        self, found: tuple[NodeStatus, ...], due: Mapping[str, DueNode], at: float
+    ) -> tuple[NodeStatus, ...]:
+        """Add what is not read from the objects of each node; the same object as before if nothing has changed."""
+        forecast = self.forecaster.latest
+        forecasts = {each.draining.view.node.uid: each for each in (forecast.nodes if forecast else ())}
+        led = self._leadership
+        if led.state is not LeaderState.NONE:
+            led = msgspec.structs.replace(led, renewed=None)  # no status names it
+        known, self._known = self._known, {}
+        completed: list[NodeStatus] = []
+        for status in found:
+            parts = status, forecasts.get(status.uid), self._reports.get(status.name)
+            before = known.get(status.uid)
+            if before is not None and before.led == led and all(map(is_, before.parts, parts)):
+                self._known[status.uid] = before
+                completed.append(before.completed)
+                continue
+            reported = with_reports([status], self._reports)
+            (new,) = with_pending(self.watcher.cluster, self._settings, reported, due, at)
+            (new,) = with_leadership([with_forecast(new, parts[1])], self._leadership)
+            if status.name not in due:
+                self._known[status.uid] = _Completed(parts, led, new)
+            completed.append(new)
+        return tuple(completed)
 
     def _due(self, at: float) -> Mapping[str, DueNode]:
         """The nodes that are due, whose pods are watched from now on, and that are to be shown."""

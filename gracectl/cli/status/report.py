@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from gracectl.cli.progress import cause_text
 from gracectl.cli.report import (
     Json,
@@ -23,11 +26,14 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
 
 
-def status_report(frame: StatusFrame, settings: str = "defaults", *, with_pods: bool = True) -> Json:
+def status_report(
+    frame: StatusFrame, settings: str = "defaults", of_node: Callable[[NodeStatus], Json] | None = None
+) -> Json:
     """The report of a frame. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`.
 
-    `with_pods` False: `pods` of each node is null. `longestProtectionSeconds` null: no maximum.
+    `of_node`: reports a node; None: with its pods. `longestProtectionSeconds` null: no maximum.
     """
+    of_node = of_node or partial(_with_pods, frame)
     return {
         "cluster": frame.cluster,
         "at": format_time(frame.at),
@@ -36,7 +42,7 @@ def status_report(frame: StatusFrame, settings: str = "defaults", *, with_pods: 
         "connectionLoss": _connection_loss(frame.connection_loss),
         "controller": _controller(frame.leadership),
         "progress": None if frame.progress is None else _progress(frame.progress, frame.at),
-        "nodes": tuple(_node(node, frame, with_pods=with_pods) for node in frame.nodes),
+        "nodes": tuple(map(of_node, frame.nodes)),
         "claims": tuple(_claim(claim, frame) for claim in frame.claims),
         "terminated": tuple(
             {"name": each.name, "uid": each.uid, "afterSeconds": each.after_seconds} for each in frame.terminated
@@ -48,9 +54,15 @@ def _trace(trace_id: str | None, frame: StatusFrame) -> Json | None:
     return None if trace_id is None else {"id": trace_id, "url": frame.tracing.link(trace_id)}
 
 
-def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> Json:
-    """Report of a node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
+def _with_pods(frame: StatusFrame, node: NodeStatus) -> Json:
+    pods = None if node.pods is None else [pod_report(pod, frame.at) for pod in node.pods]
+    return node_report(node, frame) | {"pods": pods}
 
+
+def node_report(node: NodeStatus, frame: StatusFrame) -> Json:
+    """Report of a node without its pods: `pods` is null.
+
+    `state`: terminating, maintenance, uncordoning, pending or idle. `podsLeft` null: not listed yet.
     `drained`: the answer of the forecast; null, and `never` null: no pod blocks it, or it is not being drained.
     """
     at = frame.at
@@ -72,7 +84,7 @@ def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> Json:
         "never": None if node.drained is None else node.is_never_drained,
         "deadline": _deadline(node.deadline, at, node),
         "warnings": tuple(map(warning_report, node.warnings)),
-        "pods": None if node.pods is None or not with_pods else [pod_report(pod, at) for pod in node.pods],
+        "pods": None,
     }
 
 

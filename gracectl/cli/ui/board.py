@@ -21,7 +21,7 @@ from typing import Any, Final
 from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
 from gracectl.cli.report import Json, instant
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
-from gracectl.cli.status.report import pod_report, status_report
+from gracectl.cli.status.report import node_report, pod_report, status_report
 from gracectl.cli.ui.drains import DrainRows
 from gracectl.cli.ui.events import EventLog
 from gracectl.cli.ui.stream import ChangeRing, encoded, message
@@ -29,7 +29,6 @@ from gracectl.cli.ui.timeline import Timelines
 from gracectl.config import Settings
 from gracectl.controllers.disruption.pace import CircuitBreaker, terminations_in_progress
 from gracectl.inspect.budget_status import PodBudgetUsage, PodBudgetUsages, node_budget_usages
-from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeStatus
 from gracectl.policy.eviction_queues import QueuedPod
 from gracectl.policy.health import UnhealthyNodes
@@ -78,7 +77,7 @@ class Board:
         self._clock = clock
         self._not_before = -math.inf
         self._source = source
-        self._pods: dict[str, tuple[tuple[PodStatus, ...], list[Json]]] = {}  # by uid of the node
+        self._nodes: dict[str, tuple[NodeStatus, Json]] = {}  # by uid
         self._timelines = Timelines(follower.watcher.cluster.nodes, settings.termination.policy, clock)
         self._cluster = _ClusterPart(follower, settings, clock)
 
@@ -116,9 +115,8 @@ class Board:
             new |= self._cluster.at(frame.at)
         self.state, delta = merged(self.state, new)
         # Parts that the next frame does not change are identical objects then.
-        for node, json in zip(frame.nodes, self.state["status"]["nodes"], strict=True):
-            if node.pods is not None:
-                self._pods[node.uid] = node.pods, json["pods"]
+        nodes = zip(frame.nodes, self.state["status"]["nodes"], strict=True)
+        self._nodes = {node.uid: (node, json) for node, json in nodes}
         if delta:
             id_ = f"{self._boot}-{self.ring.latest + 1}"
             change = message("change", id_, encoded(delta))
@@ -126,20 +124,18 @@ class Board:
             self._not_before = began + len(change) / BYTES_PER_SECOND
 
     def _status(self, frame: StatusFrame) -> Json:
-        found = status_report(frame, self._source, with_pods=False)
-        known, self._pods = self._pods, {}
-        for node, json in zip(frame.nodes, found["nodes"], strict=True):
-            json["pods"] = self._pods_of(node, frame.at, known.get(node.uid))
-        return found
+        return status_report(frame, self._source, partial(self._node, frame))
 
-    def _pods_of(
-        self, node: NodeStatus, at: float, known: tuple[tuple[PodStatus, ...], list[Json]] | None
-    ) -> list[Json] | None:
-        if node.pods is None:
-            return None
-        if known is not None and known[0] is node.pods:
+    def _node(self, frame: StatusFrame, node: NodeStatus) -> Json:
+        """The report of a node; the same object as before if the node has not changed."""
+        known = self._nodes.get(node.uid)
+        if known is not None and known[0] is node:
             return known[1]
-        return [pod_report(pod, at) for pod in node.pods]
+        json = node_report(node, frame)
+        if node.pods is not None:
+            is_known = known is not None and known[0].pods is node.pods
+            json["pods"] = known[1]["pods"] if known and is_known else [pod_report(pod, frame.at) for pod in node.pods]
+        return json
 
 
 class _ClusterPart:

@@ -180,6 +180,8 @@ class Timelines:
             shown.add(node.uid)
             if node.uid not in self._nodes:
                 self._nodes[node.uid] = NodeTimeline(node, at)
+            elif self._nodes[node.uid].status is node:
+                continue
             self._nodes[node.uid].update(node, self._policy, at)
         for uid, (gone, gone_at) in self._gone.items():
             timeline = self._nodes.pop(uid, None)

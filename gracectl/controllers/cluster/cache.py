@@ -128,6 +128,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     def claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
         """The claims of the instance of a node: one, unless something is wrong or there is none."""
+        if not self.claims:
+            return ()
         found = {claim.name: claim for claim in self.claims.by_index(BY_NODE, node.name)}
         if node.provider_id:
             found |= {claim.name: claim for claim in self._by_instance(self.claims, node.provider_id)}
