@@ -1,0 +1,1 @@
+"""Crimes: what no controller may do."""
