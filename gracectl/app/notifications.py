@@ -11,20 +11,18 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
+from gracectl.app.apprise_sender import SEND_SECONDS
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
 from gracectl.model.foreign import harmless
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.documents import DocumentError, read_file
 from gracectl.telemetry import metrics
-from gracectl.telemetry.collector import in_daemon_thread
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.settings import NOTIFICATION_EVENTS, NotificationEvent, NotificationSettings
 
@@ -37,20 +35,18 @@ REASONS: Final[dict[str, NotificationEvent]] = {
     EventReason.UNHEALTHY_NODES_HELD: "breaker-open",
 }
 REPEAT_SECONDS: Final = 3600.0
-SEND_SECONDS: Final = 60.0
 MOST_WAITING: Final = 100
 """Nodes of one kind that wait to be named."""
 MOST_NAMED: Final = 5
 REMEMBERED: Final = 10_000
 LONGEST_MESSAGE: Final = 300
-MOST_URLS: Final = 20
 
 RESULTS: Final = ("sent", "failed", "dropped")
 Send = Callable[[str, str], Awaitable[None]]
 """Send a title and a text. Raises an exception whose message has no secret."""
 
-_MARKS: Final = str.maketrans({"<": "(", ">": ")", "@": "(at)", "`": "'", "*": "'"})
-"""Characters that mention people, or format, in chats."""
+_MARKS: Final = str.maketrans({"<": "(", ">": ")", "[": "(", "]": ")", "@": "(at)", "`": "'", "*": "'", "|": "/"})
+"""Characters that mention people, link or format in chats."""
 
 
 class Notifier:
@@ -130,56 +126,3 @@ class Notifier:
         named = ", ".join(harmless(name).translate(_MARKS) for name, _ in others[:MOST_NAMED])
         more = ", …" if len(others) > MOST_NAMED else ""
         return f"{text}\nand {len(others)} more: {named}{more}"
-
-
-class AppriseSender:
-    """Sends to the URLs of a file, which is read again each time."""
-
-    def __init__(self, url_file: str) -> None:
-        self._path = Path(url_file)
-        self._is_sending = False
-
-    def check(self) -> None:
-        """Raise ValueError, with the field in front, if nothing could be sent."""
-        try:
-            self._load()
-        except ImportError as error:
-            remedy = "install gracectl[notify], or leave urlFile empty"
-            raise ValueError(f"urlFile: apprise is not installed; {remedy}") from error
-        except ValueError as error:
-            raise ValueError(f"urlFile: {self._path} {error}") from error
-
-    async def send(self, title: str, text: str) -> None:
-        """See Send. A thread that hangs is left behind; nothing is sent until it has ended."""
-        if self._is_sending:
-            raise _NotSent("an earlier notification is still being sent")
-        self._is_sending = True
-        await in_daemon_thread("notifications", lambda: self._notify(title, text))
-
-    def _notify(self, title: str, text: str) -> None:
-        try:
-            if not self._load().notify(body=text, title=title, body_format="text"):
-                raise _NotSent("a service has refused it, or cannot be reached; test the URLs with the command apprise")
-        finally:
-            self._is_sending = False
-
-    def _load(self) -> Any:
-        """Apprise with all URLs. Raises ImportError or ValueError."""
-        import apprise
-
-        found = apprise.Apprise(asset=apprise.AppriseAsset(app_id="gracectl", secure_logging=True))
-        try:
-            lines = read_file(self._path).splitlines()
-        except DocumentError as error:
-            raise ValueError(str(error)) from error
-        urls = [(number, text) for number, line in enumerate(lines, 1) if (text := line.strip()) and text[0] != "#"]
-        if not 0 < len(urls) <= MOST_URLS:
-            raise ValueError(f"has {len(urls)} URLs; give 1 to {MOST_URLS}, one per line")
-        for number, url in urls:
-            if not found.add(url):
-                raise ValueError(f"line {number} is no URL that apprise knows; see https://appriseit.com/services/")
-        return found
-
-
-class _NotSent(Exception):
-    """A notification was not sent."""

@@ -14,7 +14,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gracectl.app.notifications import AppriseSender, Send
+from gracectl.app.apprise_sender import AppriseSender
+from gracectl.app.notifications import Send
 from gracectl.cli.failures import print_error, reporting_errors
 from gracectl.cli.output import Choice, echo
 from gracectl.cloud.provider import Provider, UnknownProvider, check_options, load_provider

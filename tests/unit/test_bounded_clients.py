@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import requests
 from aiobotocore.utils import AioContainerMetadataFetcher
 from requests.adapters import HTTPAdapter
 from support.aws import at, give_credentials, provider_id, take_credentials
+
+from benchmarks.ground.process import peak_memory
 
 import gracectl
 from gracectl.cloud.aws import clients
@@ -34,14 +37,15 @@ CLIENTS: Final = {
     "cli/demo_play.py": "reads the page of its own process",
     "cli/demo_traffic.py": "asks servers of its own",
     "interruption/metadata.py": "tests/unit/interruption/test_metadata.py: LARGEST_ANSWER",
+    "app/apprise_sender.py": "tests/unit/cli/test_notifications.py: LONGEST_MEMORY",
 }  # fmt: skip
 """Modules that make an HTTP client, and where their limits are tested."""
 
-MAKERS = {"ClientSession", "Session", "get_session", "urlopen", "OTLPSpanExporter", "OTLPMetricExporter"}
+MAKERS = {"ClientSession", "Session", "get_session", "urlopen", "OTLPSpanExporter", "OTLPMetricExporter", "Apprise"}
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/xml\r\n"
 MIB = 1024 * 1024
-BOMB = gzip.compress(bytes(64 * MIB))
+BOMB = gzip.compress(bytes(MIB)) * 512
 SENT_AT_MOST = 64 * MIB
 """Buffers of both sockets are in it."""
 
@@ -158,11 +162,16 @@ def test_a_collector_whose_answer_drips_fails_the_export(served: Callable[..., H
 
 
 @pytest.mark.parametrize(
-    ("body", "seconds", "message"),
-    [(_endless, 30, "DescribeInstances"), (_dripping, 2, "DescribeInstances|no response of AWS within 2 s")],
+    ("head", "body", "seconds", "message"),
+    [
+        (CHUNKED, _endless, 30, "DescribeInstances"),
+        (CHUNKED, _dripping, 2, "DescribeInstances|no response of AWS within 2 s"),
+        (PACKED, _bomb, 30, "DescribeInstances"),
+    ],
 )
 async def test_a_response_of_aws_without_end_is_given_up(
     served: Callable[..., Hostile],
+    head: bytes,
     body: Callable[[], Iterator[bytes]],
     seconds: float,
     message: str,
@@ -170,12 +179,14 @@ async def test_a_response_of_aws_without_end_is_given_up(
 ) -> None:
     give_credentials(monkeypatch)
     monkeypatch.setattr(clients, "ATTEMPTS", 1)
-    server = served(CHUNKED, body)
+    server = served(head, body)
+    before = peak_memory(os.getpid())
     async with at(server.url, timeoutSeconds=seconds) as provider:
         with pytest.raises(ProviderUnavailable, match=message):
             await provider.state(provider_id("i-0123456789abcdef0"))
     assert server.has_stopped.wait(10)
     assert server.sent < SENT_AT_MOST
+    assert peak_memory(os.getpid()) - before < 100
 
 
 @pytest.mark.parametrize("body", [_endless, _dripping])

@@ -5,9 +5,11 @@ Without apprise (an extra) tests of it are skipped, and say so; where CI is set 
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +21,9 @@ from aiohttp import web
 from click.testing import CliRunner
 from kubesim_support.patience import PATIENCE
 
-from gracectl.app.notifications import AppriseSender
+from benchmarks.ground.process import peak_memory
+from gracectl.app import apprise_sender
+from gracectl.app.apprise_sender import LONGEST_MEMORY, AppriseSender, NotSentError
 from gracectl.cli.root import root
 from gracectl.telemetry import logs
 
@@ -91,6 +95,53 @@ async def test_a_refusal_is_reported_without_the_url(
     assert str(refused.value).startswith("a service has refused it, or cannot be reached")
     assert SECRET not in str(refused.value)
     assert SECRET not in caplog.text
+
+
+MIB = 1 << 20
+BOMB = gzip.compress(bytes(MIB), compresslevel=1) * 1024
+
+
+@pytest.mark.usefixtures("apprise")
+@pytest.mark.parametrize("body", ["endless", "bomb"])
+async def test_a_service_that_answers_without_end_costs_this_process_nothing(body: str, tmp_path: Path) -> None:
+    file, sent, before = tmp_path / "urls", 0, peak_memory(os.getpid())
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        await request.read()
+        if body == "bomb":
+            return web.Response(body=BOMB, headers={"Content-Encoding": "gzip"})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65_536)
+            sent += 65_536
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    file.write_text(f"json://127.0.0.1:{runner.addresses[0][1]}/x")
+    try:
+        with anyio.fail_after(PATIENCE), pytest.raises(NotSentError, match="a service has refused it"):
+            await AppriseSender(str(file)).send("title", "text")
+    finally:
+        await runner.cleanup()
+    assert sent < LONGEST_MEMORY + 64 * MIB
+    assert peak_memory(os.getpid()) - before < 100
+
+
+@pytest.mark.usefixtures("apprise")
+async def test_a_service_that_hangs_is_left_and_its_process_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apprise_sender, "SEND_SECONDS", 5.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file = tmp_path / "urls"
+        file.write_text(f"json://127.0.0.1:{silent.getsockname()[1]}/x?rto=600\n")
+        with anyio.fail_after(PATIENCE), pytest.raises(NotSentError, match="not sent in 5 s"):
+            await AppriseSender(str(file)).send("title", "text")
 
 
 @pytest.mark.usefixtures("apprise")
