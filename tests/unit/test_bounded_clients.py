@@ -19,9 +19,8 @@ from aiobotocore.utils import AioContainerMetadataFetcher
 from requests.adapters import HTTPAdapter
 from support.aws import at, give_credentials, provider_id, take_credentials
 
-from benchmarks.ground.process import peak_memory
-
 import gracectl
+from benchmarks.ground.process import peak_memory
 from gracectl.cloud.aws import clients
 from gracectl.cloud.provider import ProviderError, ProviderUnavailable
 from gracectl.telemetry.collector import OversizeResponse, bounded_session

@@ -89,7 +89,9 @@ async def test_only_what_is_wanted_about_nodes_is_sent() -> None:
 
 async def test_names_are_harmless_and_fields_are_not_expanded_twice() -> None:
     async with notifying(text="$node|$message|$$") as (notifier, receiver):
-        notifier.record(node("n1"), EventReason.DRAIN_BLOCKED, "<!channel> @here `x` $cluster \x1b [ok](http://x) ||" + "y" * 9_000)
+        notifier.record(
+            node("n1"), EventReason.DRAIN_BLOCKED, "<!channel> @here `x` $cluster \x1b [ok](http://x) ||" + "y" * 9_000
+        )
         await anyio.sleep(1)
         ((_, text),) = receiver.taken
         assert text.startswith("n1|(!channel) (at)here 'x' $cluster \\x1b (ok)(http://x) //y")
