@@ -30,6 +30,8 @@ MOST_MESSAGES: Final = 10
 """Messages of a batch; a limit of SQS."""
 CONCURRENT: Final = 100
 """Messages whose notices are being recorded."""
+MOST_HELD: Final = 1_000
+"""Lifecycle actions that are held; the messages of others stay in the queue."""
 EMPTY_SECONDS: Final = 1.0
 """Pause after an empty answer to a request that did not wait."""
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
@@ -122,6 +124,7 @@ class _Queue:
         self._held: dict[str, _Message] = {}
         """By token of a lifecycle action in progress, its message as received last."""
         self._timeouts: dict[tuple[str, str], _Timeouts] = {}
+        self._most = MOST_MESSAGES
 
     async def run(self) -> None:
         """Receive until cancelled."""
@@ -132,9 +135,12 @@ class _Queue:
                     try:
                         messages = await self._receive()
                     except ProviderError as error:
+                        # Ten messages of a megabyte exceed the limit of a response, and hide all others behind them.
+                        self._most = 1
                         self._set_problem(str(error))
                         await self._handler.sleep(retry.next())
                         continue
+                    self._most = min(2 * self._most, MOST_MESSAGES)
                     retry.reset()
                     self._set_problem("")
                     for message in messages:
@@ -161,6 +167,9 @@ class _Queue:
                 return
             if event.hook is not None:
                 is_copy = event.hook.token in self._held
+                if not is_copy and len(self._held) >= MOST_HELD:
+                    self._log_once(message, f"{MOST_HELD} lifecycle actions are held")
+                    return
                 self._held[event.hook.token] = message  # the receipt that deletes it is the last one
                 if not is_copy:
                     group.start_soon(self._hold, event, event.hook)
@@ -185,12 +194,18 @@ class _Queue:
                 place = f"account {event.account}, region {harmless(event.region)}"
                 raise ValueError(f"from {place}, not from {self._account}, {self._region}")
         except ValueError as error:
-            if message.message_id not in self._refused:
-                _remember(self._refused, message.message_id)
+            if self._log_once(message, f"refused: {error}"):
                 self._handler.count(Outcome.REFUSED)
-                logger.warning("source aws: message %s: refused: %s; left in the queue", message.message_id, error)
             return None
         return event
+
+    def _log_once(self, message: _Message, reason: str) -> bool:
+        """Log why a message stays; returns whether that is new."""
+        if message.message_id in self._refused:
+            return False
+        _remember(self._refused, message.message_id)
+        logger.warning("source aws: message %s: %s; left in the queue", message.message_id, reason)
+        return True
 
     # -- lifecycle hooks -----------------------------------------------------------------------------------------------
 
@@ -287,7 +302,7 @@ class _Queue:
             self._call("sqs", "ReceiveMessage"),
             _Messages,
             QueueUrl=self._options.queue_url,
-            MaxNumberOfMessages=MOST_MESSAGES,
+            MaxNumberOfMessages=self._most,
             WaitTimeSeconds=self._options.wait_seconds,
             VisibilityTimeout=self._options.visibility_seconds,
         )

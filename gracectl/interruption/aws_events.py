@@ -29,6 +29,7 @@ SHUTDOWN_SECONDS: Final = 30.0
 MOST_INSTANCES: Final = 100
 """Instances of one event."""
 LONGEST_BODY: Final = 256 * 1024
+TOKEN_LENGTH: Final = 36
 
 TERMINATING: Final = "autoscaling:EC2_INSTANCE_TERMINATING"
 TEST: Final = "autoscaling:TEST_NOTIFICATION"
@@ -149,6 +150,8 @@ def _with_hook(event: Event, lifecycle: _Lifecycle) -> Event:
             lifecycle.auto_scaling_group_name, lifecycle.lifecycle_hook_name, lifecycle.lifecycle_action_token
         )
     )  # fmt: skip
+    if len(token) != TOKEN_LENGTH:  # Auto Scaling would refuse it each time
+        raise ValueError(f'"{harmless(token)}" is no token of a lifecycle action')
     hook = Hook(group, name, token, lifecycle.instance)
     text = f"Auto Scaling group {group}"
     notice = _notice(Kind.SCALE_IN, lifecycle.instance, None, event.issued, text)

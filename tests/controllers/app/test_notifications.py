@@ -9,7 +9,7 @@ import anyio
 import pytest
 from support.stage import a_pod_manifest, staged
 
-from gracectl.app import notifications
+from gracectl.app.apprise_sender import SEND_SECONDS
 from gracectl.app.notifications import MOST_WAITING, Notifier
 from gracectl.kube.events import Subject
 from gracectl.model.names import EventReason
@@ -110,10 +110,10 @@ async def test_a_receiver_that_fails_or_hangs_blocks_nobody_and_what_does_not_fi
         await anyio.sleep(1)
         for number in range(MOST_WAITING + 7):
             notifier.record(node(f"m{number}"), EventReason.DRAIN_BLOCKED, "blocked")
-        await anyio.sleep(notifications.SEND_SECONDS)
+        await anyio.sleep(SEND_SECONDS)
         assert counts(notifier) == {("drain-stuck", "failed"): 2, ("drain-stuck", "dropped"): 7}
         receiver.seconds, receiver.fails = 0.0, False
-        await anyio.sleep(notifications.SEND_SECONDS)
+        await anyio.sleep(SEND_SECONDS)
         assert counts(notifier)["drain-stuck", "failed"] == 3
         assert notifier._waiting == {}
 

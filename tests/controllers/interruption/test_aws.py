@@ -19,6 +19,9 @@ from support.moto_in_process import InProcessAws, in_process
 from support.queues import lifecycle_calls
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged
 
+from gracectl.cloud.aws.clients import Call, Clients
+from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.interruption import aws as source
 from gracectl.interruption.aws import AwsSource
 from gracectl.model import names
 
@@ -200,3 +203,40 @@ async def test_a_protected_pod_of_a_spot_node_is_deleted_one_grace_before_its_en
                 await stage.until_gone("n1")
                 [deleted] = stage.transport.of("delete", "pods")
                 assert round(deleted.instant, 3) == began + 75
+
+
+async def test_messages_that_exceed_the_limit_of_a_response_together_do_not_hide_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = Clients.request
+
+    async def limited(clients: Clients, call: Call, type_: Any, **arguments: Any) -> Any:
+        if arguments.get("MaxNumberOfMessages", 1) > 1:
+            raise ProviderUnavailable(f"{call}: no response: response exceeds 4096 KiB")
+        return await request(clients, call, type_, **arguments)
+
+    monkeypatch.setattr(Clients, "request", limited)
+    async with staged("n1", "n2") as stage:
+        with queued(stage) as notices:
+            async with stage.settled():
+                notices.send(*({"large": number} for number in range(9)), notices.spot("n1"))
+                await stage.until_gone("n1")
+                assert notices.left == 9
+
+
+async def test_lifecycle_actions_are_held_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who may write to the queue may send tokens without end."""
+    monkeypatch.setattr(source, "MOST_HELD", 5)
+    slow = a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=200, behaviour={"stop-seconds": 150})
+    async with staged("n1", "n2", "n3", objects=[slow]) as stage:
+        with queued(stage) as notices, lifecycle_calls() as calls:
+            async with stage.settled():
+                one, now = notices.instance_of("n1"), stage.clock.now()
+                notices.send(*(a_lifecycle_action(one, now, f"{number:036}") for number in range(30)))
+                await stage.clock.sleep(MINUTE)
+                assert len(set(calls.heartbeats)) == 5
+                notices.send(notices.spot("n2"))
+                await stage.until_gone("n2")
+                await stage.until_gone("n1")
+                await stage.clock.sleep(10 * MINUTE)
+            assert (len(calls.completed), notices.left) == (5, 0)  # the other messages are about no node

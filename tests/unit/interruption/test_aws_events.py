@@ -105,6 +105,7 @@ def test_stopped_instances_end_if_the_options_say_so() -> None:
         ({**a_spot_notice(I1, T), "detail": {}}, "missing required field"),
         (a_scheduled_change(T, "soon", I1), '"soon" is no time'),
         (a_scheduled_change(T, "", *[I1] * 101), "more than 100 instances"),
+        (a_lifecycle_action(I1, T, "short"), '"short" is no token of a lifecycle action'),
         (a_lifecycle_action(I1, T, LifecycleHookName=""), "is no name of Auto Scaling"),
         (a_lifecycle_action(I1, T, LifecycleHookName="a\nb"), "is no name of Auto Scaling"),
         (a_lifecycle_action(I1, T, AutoScalingGroupName="a" * 256), "is no name of Auto Scaling"),
