@@ -24,6 +24,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
 from gracectl.app.dry_run import DryRunTransport
+from gracectl.app.forecasts import NodeForecaster
 from gracectl.app.notifications import Notifier, Send
 from gracectl.app.process import Process, Program
 from gracectl.app.settings_reload import SettingsReloader
@@ -62,10 +63,11 @@ from gracectl.kube.metrics import (
     leader_samples,
 )
 from gracectl.kube.rbac import READS, Permission, missing_permissions
-from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PODS
+from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODE_DRAINS, NODES, PODS
 from gracectl.kube.transport import Transport
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import NodeDrain
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.policy.finalizers import FinalizerRule, finalizer_rule
 from gracectl.policy.interruption import is_urgent
@@ -157,14 +159,17 @@ class Controller:
         self._identity = reflectors.identity
         # Every replica admits and writes to the store, not only the leader: resource versions keep replicas apart.
         self._admitter = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
+        self._node_drains: Cache[NodeDrain] = Cache("node-drains")
         if isinstance(transport, DryRunTransport):
             followed = (PODS, cluster.pods), (NODES, cluster.nodes), (NODE_CLAIMS, cluster.claims)
-            transport.caches = (*followed, (NODE_BUDGETS, self._admitter.budgets))
+            budgets, drains = (NODE_BUDGETS, self._admitter.budgets), (NODE_DRAINS, self._node_drains)
+            transport.caches = (*followed, budgets, drains)
         self._reflectors: tuple[Reflector[Any], ...] = (
             reflectors.of_pods(cluster.pods),
             *reflectors.whole,
             reflectors.of_node_budgets(self._admitter.budgets),
             reflectors.of_freeze(cluster.freezes, self._namespace),
+            reflectors.of_node_drains(self._node_drains),
             *((reflectors.of_machines(cluster.machines),) if settings.assist.cluster_api else ()),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng, witness=cluster.witness)
@@ -206,6 +211,8 @@ class Controller:
             component_status=self.process.components,
             spans=spans,
             finalizer=self._finalizer,
+            node_drains=self._node_drains,
+            forecast=NodeForecaster(cluster, lambda: self._dependencies.termination, clock),
             led_until=lambda: None if self._election is None else self._election.led_until,
             rng=rng,
         )
@@ -419,6 +426,7 @@ class Controller:
         """Wait until every cache has its first complete list."""
         await self._cluster.wait_live()
         await self._admitter.wait_live()
+        await self._node_drains.wait_live()
 
     def under_way(self) -> tuple[Progress, ...]:
         """Progress of active terminations."""
@@ -462,7 +470,7 @@ class Controller:
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:
-        return (*self._cluster.caches, self._admitter.budgets)
+        return (*self._cluster.caches, self._admitter.budgets, self._node_drains)
 
     def _checks_of_work(self) -> Iterator[Check]:
         """Liveness of the work queues and timers."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -32,18 +32,29 @@ from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import Source
+from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import NodeDrain
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.policy.finalizers import FinalizerRule
+from gracectl.policy.nodedrain import Forecasted
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, RelayedClock
 from gracectl.runtime.supervise import Component, ComponentStatus
 from gracectl.telemetry.spans import SpanSink
+
+ForecastNode = Callable[[str, float | None], Awaitable[Forecasted | None]]
+"""Forecasts the drain of the node of that name, with a deadline after these seconds; None: it is gone."""
+
+
+async def no_forecast(name: str, seconds: float | None) -> Forecasted | None:
+    """Knows nothing."""
+    return None
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +80,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Exporter of traces; None: tracing is off."""
     finalizer: Callable[[], FinalizerRule] = FinalizerRule
     """Returns the finalizer that holds our nodes and claims now."""
+    node_drains: Cache[NodeDrain] = msgspec.field(default_factory=lambda: Cache("node-drains"))
+    """Campaigns."""
+    forecast: ForecastNode = no_forecast
+    """Forecasts the drain of a node."""
     led_until: Callable[[], float | None]
     """When the leader before has last renewed its lease (Unix seconds); None if unknown."""
     rng: random.Random

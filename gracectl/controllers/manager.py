@@ -6,7 +6,7 @@ Each term rebuilds it from the caches, as after a restart. So it never acts on s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import anyio
 import msgspec
@@ -17,6 +17,7 @@ from gracectl.controllers.drains import Dependencies, NodeDrains
 from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.controllers.interruption.controller import InterruptionController
 from gracectl.controllers.metrics import Work
+from gracectl.controllers.nodedrain.controller import NodeDrainController
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.termination.nodeclaim import NodeClaimController
@@ -50,10 +51,19 @@ class ControllerManager:
         self._component_status = dependencies.component_status
         self._pending = PendingNodes(context, backoff)
         self._voluntary = DisruptionController(context, backoff, self._pending)
+        self.campaigns = self._voluntary.campaigns = NodeDrainController(
+            context,
+            dependencies.node_drains,
+            self.terminations.registry,
+            self._voluntary.pace,
+            dependencies.forecast,
+            backoff,
+        )
+        self.terminations.on_reconciled = self.campaigns.node_reconciled
         self._interruptions = InterruptionController(context, backoff, dependencies.sources, dependencies.interruptions)
         self._keeper = FinalizerController(context, backoff)
         self._invalid_annotations = InvalidAnnotationReporter(context)
-        report_undecodable(context)
+        report_undecodable(context, dependencies.node_drains)
         self._counting = StatusController(dependencies.admitter, dependencies.client, drains.clock, backoff)
 
     async def run(self) -> None:
@@ -62,6 +72,7 @@ class ControllerManager:
             "finalizer keeper": self._keeper.run,
             **self._drains.components(),
             "voluntary terminations": self._voluntary.run,
+            "campaigns": self.campaigns.run,
             "pending nodes": self._pending.run,
             "interruptions": self._interruptions.run,
             "node claim terminations": self.claims.run,
@@ -77,12 +88,13 @@ class ControllerManager:
         self._drains.configure(eviction, termination)
         for controller in (self.claims, self._voluntary):
             controller.configured()
+        self.campaigns.look_at_all()
 
     def queues(self) -> dict[str, QueueStatistics]:
         """Statistics of all work queues, by the names that their components give them."""
         parts = (
             *(self.terminations, self._drains.released, self.claims, self._voluntary, self._pending, self._keeper),
-            self._interruptions,
+            *(self._interruptions, self.campaigns),
             *(self._invalid_annotations, self._counting, self._drains.evictor, self._drains.deleter),
         )
         return {name: queue for part in parts for name, queue in part.queues().items()}
@@ -121,5 +133,7 @@ class ControllerManager:
 @contextmanager
 def open_manager(dependencies: Dependencies) -> Iterator[ControllerManager]:
     """A manager with subscriptions to the caches that end with the block."""
-    with dependencies.cluster.scoped_subscriptions(), dependencies.admitter.budgets.scoped_subscriptions():
+    with ExitStack() as stack:
+        for each in (dependencies.cluster, dependencies.admitter.budgets, dependencies.node_drains):
+            stack.enter_context(each.scoped_subscriptions())
         yield ControllerManager(dependencies)

@@ -29,7 +29,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
-from gracectl.policy.answers import Sightings, Total, total_of
+from gracectl.policy.answers import Answer, Sightings, Total, total_of
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.confirmation import confirmed, is_unconfirmed
 from gracectl.policy.cordon import is_drain_begun
@@ -169,6 +169,19 @@ def forecast_drains(
         if node.name in chosen
     )
     return DrainForecast(found, whole, seen)
+
+
+def forecast_alone(
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, assumptions: Assumptions
+) -> tuple[Answer, Sightings]:
+    """When the drain of this node ends if it begins at `now`, or has begun, as if no other node were drained; and the
+    sightings for the next forecast of it."""
+    seconds = None if is_maintenance_requested(node) else assumptions.deadline_seconds
+    requested = _requested(node, now, seconds, stays=node.deletion_timestamp is None)
+    whole, seen = confirmed(
+        forecast_all([_draining(cluster, settings, requested, now)], now, assumptions), assumptions.seen
+    )
+    return whole.nodes[0].drained, seen
 
 
 def _owner_of(cluster: ClusterCache, forecast: NodeForecast) -> Ownership | None:

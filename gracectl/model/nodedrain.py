@@ -179,6 +179,11 @@ class NodeDrain(ClusterObject, frozen=True, gc=True, weakref=True, kw_only=True)
     conditions: tuple[Condition, ...] = ()
 
     @property
+    def keeps_cordoned(self) -> bool:
+        """Whether a failed node stays cordoned."""
+        return self.action is Action.DRAIN and self.on_timeout is OnTimeout.KEEP_CORDONED
+
+    @property
     def reference(self) -> str:
         """`NAME/UID`, as in the annotation of its nodes."""
         return f"{self.name}/{self.uid}"

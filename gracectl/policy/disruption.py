@@ -30,6 +30,7 @@ class HoldReason(StrEnum):
     PROVIDER_NONE = "ProviderNone"
     FROZEN = "Frozen"
     OUTSIDE_WINDOW = "OutsideWindow"
+    PAUSED = "Paused"
 
 
 PREDICATES: Final = {

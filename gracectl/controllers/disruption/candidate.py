@@ -22,9 +22,10 @@ from gracectl.runtime.backoff import Backoff
 
 
 class CandidateKey(NamedTuple):
-    """Key of the work queue: the object that a DELETE would be sent for, or one of the two checks below."""
+    """Key of the work queue: the object that a DELETE would be sent for, or one of the two checks below. "campaign": a
+    node that a NodeDrain terminates; it shares the pace, and is in no queue."""
 
-    kind: Literal["claim", "node", "circuit breaker", "pace"]
+    kind: Literal["claim", "node", "campaign", "circuit breaker", "pace"]
     name: str = ""
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -118,6 +118,16 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes keep their conditions."""
 
 
+class Campaigns(Protocol):
+    """Campaigns that share the pace."""
+
+    async def take_slots(self) -> None:
+        """Take the slots of nodes that a process before has begun to terminate."""
+
+    def granted(self, key: CandidateKey) -> None:
+        """Its key has got a slot, or was denied one."""
+
+
 class DisruptionController:
     """Reconciles candidates; owns their state."""
 
@@ -134,7 +144,8 @@ class DisruptionController:
         self._breaker = CircuitBreaker(context.manages, self._policy.health)
         self._held_by_breaker: set[CandidateKey] = set()
         self._waiting = WaitIndex()
-        self._pace = Pace(context, lambda: self._queue.add(PACE))
+        self._pace = self.pace = Pace(context, lambda: self._queue.add(PACE))
+        self.campaigns: Campaigns | None = None
         self._pending_nodes = pending_nodes
         self._pending: dict[CandidateKey, PendingTermination] = {}
         self._statuses: dict[CandidateKey, CandidateStatus] = {}
@@ -152,6 +163,8 @@ class DisruptionController:
         await self._cluster.wait_live()
         await self._context.admitter.wait_live()
         await self._cluster.freezes.wait_live()
+        if self.campaigns is not None:
+            await self.campaigns.take_slots()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def queues(self) -> dict[str, QueueStatistics]:
@@ -422,7 +435,10 @@ class DisruptionController:
 
     async def _grant_slots(self) -> Requeue | None:
         for key in await self._pace.grant():
-            self._queue.add(key)
+            if key.kind != "campaign":
+                self._queue.add(key)
+            elif self.campaigns is not None:
+                self.campaigns.granted(key)
         return self._at(self._pace.next_change())
 
     def _recheck_circuit_breaker(self) -> Requeue | None:

@@ -107,6 +107,14 @@ class Pace:
         self._wake()
         return False
 
+    def hold(self, key: CandidateKey) -> None:
+        """Take a slot for a campaign that has begun with this node before."""
+        self._granted.add(key)
+
+    def is_granted(self, key: CandidateKey) -> bool:
+        """Whether the candidate has a slot, and its deletion is not shown yet."""
+        return key in self._granted
+
     def is_denied(self, key: CandidateKey) -> bool:
         """Whether the candidate waits, and the free slots went to others."""
         return key in self._denied
@@ -145,7 +153,7 @@ class Pace:
 
     def _is_ending(self, key: CandidateKey) -> bool:
         """Whether the candidate is being deleted, as the server has said and the watch will: it waits for nothing."""
-        thing = self._cluster.node(key.name) if key.kind == "node" else self._cluster.claim(key.name)
+        thing = self._cluster.claim(key.name) if key.kind == "claim" else self._cluster.node(key.name)
         return thing is not None and thing.uid in self._by_uid
 
     def _waiting_lost(self) -> list[CandidateKey]:
@@ -153,7 +161,7 @@ class Pace:
         return [key for key in self._waiting if self._is_lost(key)]
 
     def _is_lost(self, key: CandidateKey) -> bool:
-        if key.kind == "node":
+        if key.kind != "claim":
             node = self._cluster.node(key.name)
             return node is not None and not node.ready
         claim = self._cluster.claim(key.name)

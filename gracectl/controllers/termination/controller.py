@@ -59,6 +59,8 @@ class NodeController:
         self._queue: WorkQueue[str] = WorkQueue(
             context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), is_urgent=self._timer.has_passed
         )
+        self.on_reconciled: Callable[[str], None] = lambda name: None
+        """Called when a node in maintenance was reconciled: it may be drained, or blocked."""
         self._wakeups = NodeWakeups(context, self.registry, self._queue, self._timer)
 
     async def run(self) -> None:
@@ -76,7 +78,10 @@ class NodeController:
         if state is None:
             return self._leave_alone(name)
         if isinstance(state, MaintenanceState):
-            return await run_maintenance(self._context, self._runner, state)
+            try:
+                return await run_maintenance(self._context, self._runner, state)
+            finally:
+                self.on_reconciled(name)
         if isinstance(state, AssistState):
             return await run_assistance(self._runner, state)
         try:

@@ -54,8 +54,8 @@ from gracectl.policy.maintenance import (
 from gracectl.policy.plan import Plan
 from gracectl.runtime.workers import Requeue
 
-REQUEST = (names.KEEP_DRAINED, names.DRAIN_DEADLINE)
-"""Annotations of the request."""
+REQUEST = (names.KEEP_DRAINED, names.DRAIN_DEADLINE, names.NODE_DRAIN)
+"""Annotations of the request, and the one that names the campaign that has made it."""
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 """Conditions that a node in maintenance has from us."""

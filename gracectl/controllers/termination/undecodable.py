@@ -10,15 +10,16 @@ from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.report import record
 from gracectl.kube.cache import Cache
 from gracectl.kube.events import EventRecorder, Subject
-from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
+from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODE_DRAINS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
 from gracectl.model.envelope import UndecodableObject
+from gracectl.model.nodedrain import NodeDrain
 
 UNDECODABLE_EVENTS: Final = 50
 """Objects of a kind with an Event *Undecodable*; further ones are in the log and the metric only, as Events share a
 queue."""
 
 
-def report_undecodable(context: StepContext) -> None:
+def report_undecodable(context: StepContext, drains: Cache[NodeDrain]) -> None:
     """Emit an Event on each object that a cache sets aside as undecodable, now and later."""
     cluster = context.cluster
     caches: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
@@ -28,6 +29,7 @@ def report_undecodable(context: StepContext) -> None:
         (cluster.budgets, BUDGETS),
         (cluster.attachments, VOLUME_ATTACHMENTS),
         (context.admitter.budgets, NODE_BUDGETS),
+        (drains, NODE_DRAINS),
     )
     for cache, resource in caches:
         cache.subscribe_undecodable(partial(_emit_undecodable, context.recorder, cache, resource))

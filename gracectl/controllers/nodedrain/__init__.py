@@ -1,0 +1,1 @@
+"""Campaigns over nodes (NodeDrain)."""
