@@ -111,6 +111,7 @@ class ControllerManager:
                 "voluntary": self._voluntary.blocked_by_node_budgets(),
                 "nodeclaim": self.claims.blocked_by_node_budgets(),
             },
+            node_drains=self.campaigns.counts(),
             disruption=self._voluntary.disruption_statistics(),
             queues=self.queues(),
         )

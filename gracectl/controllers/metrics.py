@@ -26,6 +26,7 @@ from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.interruption.recording import Counts
 from gracectl.interruption.source import Outcome, Source
+from gracectl.model.nodedrain import NodeState
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.interruption import Kind
 from gracectl.policy.voluntary import BY_HAND, REASONS, Cause
@@ -60,6 +61,7 @@ QUEUES: Final = (
     "released-pods",
     "invalid-annotations",
     "node-budgets",
+    "nodedrains",
     "evictions-budgeted",
     "evictions-unbudgeted",
     "deletions",
@@ -80,6 +82,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by_node_budgets: Mapping[str, int] = {}
     """How many of HELD are blocked by a node disruption budget."""
     disruption: DisruptionStatistics = DisruptionStatistics()
+    node_drains: Mapping[str, int] = {}
+    """Nodes of unfinished campaigns, by state."""
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
@@ -102,6 +106,8 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
         yield Sample(metrics.REPLACED_FIRST, (result,), statistics.replacements[result])
     for held in HELD:
         yield Sample(metrics.NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
+    for node_state in NodeState:
+        yield Sample(metrics.NODE_DRAIN_NODES, (node_state.value,), work.node_drains.get(node_state.value, 0))
     yield from _samples_of_disruption(work.disruption, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)

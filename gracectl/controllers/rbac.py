@@ -13,6 +13,7 @@ from gracectl.kube.resources import (
     MACHINES,
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
+    NODE_DRAINS,
     ROLLOUTS,
 )
 from gracectl.model import names
@@ -42,6 +43,12 @@ NODE_BUDGET_RIGHTS = (
     Permission("patch", NODE_BUDGETS.plural, NODE_BUDGETS.group, "status"),
 )
 """Also where the cluster has node disruption budgets."""
+
+NODE_DRAIN_RIGHTS = (
+    *(Permission(verb, NODE_DRAINS.plural, NODE_DRAINS.group) for verb in ("list", "watch", "patch", "delete")),
+    Permission("patch", NODE_DRAINS.plural, NODE_DRAINS.group, "status"),
+)
+"""Also where the cluster has NodeDrains; `delete`: when their time to live has passed."""
 
 REPLACE_FIRST_RIGHTS = (
     Permission("patch", "pods"),
@@ -89,8 +96,9 @@ async def rights_for(client: KubeClient, lease: Key | None = None, *, replaces: 
     are replaced before their eviction. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
     budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()
+    drains = NODE_DRAIN_RIGHTS if await is_served(client, (NODE_DRAINS,)) else ()
     replacing = await replace_first_rights(client) if replaces else ()
-    return RIGHTS + claims + budgets + replacing + (() if lease is None else lease_rights(lease))
+    return RIGHTS + claims + budgets + drains + replacing + (() if lease is None else lease_rights(lease))
 
 
 async def replace_first_rights(client: KubeClient) -> tuple[Permission, ...]:

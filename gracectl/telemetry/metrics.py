@@ -168,6 +168,10 @@ NODES_BLOCKED_BY_BUDGET: Final = _gauge(
     "nodes_blocked_by_budget{of}",
     "Terminations that wait for a NodeDisruptionBudget: `voluntary`, `nodeclaim`. For long: `gracectl budgets`.",
 )
+NODE_DRAIN_NODES: Final = _gauge(
+    "node_drain_nodes{state}",
+    "Nodes of unfinished [NodeDrains](rotation.md), by their state. `Draining` for long: `gracectl drains`.",
+)
 
 _section("Voluntary terminations")
 VOLUNTARY_PENDING: Final = _gauge(

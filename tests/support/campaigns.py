@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kubesim.server.api import JsonObject
-from support.stage import Stage
 
 from gracectl.model import names
+from support.stage import Stage
 
 NODE_DRAINS = "/apis/gracectl.io/v1alpha1/nodedrains"
 

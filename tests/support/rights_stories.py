@@ -20,6 +20,7 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable, load_provider
 from gracectl.model import names
 from gracectl.model.times import format_time
+from support.campaigns import campaign, create_campaign
 from support.chart import KUBERNETES, Release, needs_helm
 from support.disruption import (
     NODE_BUDGETS,
@@ -47,6 +48,7 @@ from support.stories import gracectl_uncordon, keep
 # where the account under test has exactly the rights that were rendered for it.
 
 NODE_CLAIMS_DEFINITION = "nodeclaims.karpenter.sh"
+NODE_DRAINS_DEFINITION = "nodedrains.gracectl.io"
 NODE_BUDGETS_DEFINITION = "nodedisruptionbudgets.termination.karpenter.sh"
 
 Story = Callable[[Place], Awaitable[None]]
@@ -177,6 +179,17 @@ async def budgets_for_nodes_hold(place: Place) -> None:
     assert place.executed("patch", "nodedisruptionbudgets/status")
 
 
+async def a_campaign_runs(place: Place) -> None:
+    """Its nodes are terminated, and it is deleted a minute later."""
+    stage = place.stage
+    await stage.add_nodes("n1", "n2", labels=POOL)
+    async with leading(place):
+        selector = {"matchLabels": POOL}
+        await create_campaign(stage, nodeSelector=selector, waitForReplacement=False, ttlSecondsAfterFinished=60)
+        await stage.until_gone("n1", "n2")
+        await _until(place, lambda: campaign(stage) is None)
+
+
 async def a_node_is_kept_and_given_back(place: Place) -> None:
     """For maintenance."""
     stage = place.stage
@@ -302,6 +315,7 @@ STORIES: Mapping[str, Story] = {
         claims_end,
         nodes_are_lost,
         budgets_for_nodes_hold,
+        a_campaign_runs,
         a_node_is_kept_and_given_back,
         leaders_follow_each_other,
         admission_is_asked,
@@ -317,7 +331,7 @@ STORIES: Mapping[str, Story] = {
 SECONDS: Final = 20_000.0
 """Virtual: no story takes so long."""
 
-OPTIONAL_GROUPS: Final = ("karpenter.sh", "termination.karpenter.sh", "cluster.x-k8s.io")
+OPTIONAL_GROUPS: Final = ("karpenter.sh", "termination.karpenter.sh", "gracectl.io", "cluster.x-k8s.io")
 
 
 class Retelling(NamedTuple):
@@ -398,6 +412,7 @@ MANIFESTS = Path(__file__).parents[2] / "helm" / "manifests"
 NEEDS: Mapping[str, str] = {
     "claims_end": NODE_CLAIMS_DEFINITION,
     "budgets_for_nodes_hold": NODE_BUDGETS_DEFINITION,
+    "a_campaign_runs": NODE_DRAINS_DEFINITION,
 }
 """Stories that need a cluster which serves this."""
 

@@ -206,6 +206,10 @@ true
 {{- end -}}
 {{- end }}
 
+{{- define "gracectl.nodeDrains" -}}
+{{- if or .Values.crds.install (.Capabilities.APIVersions.Has "gracectl.io/v1alpha1/NodeDrain") }}true{{ end -}}
+{{- end }}
+
 {{- define "gracectl.restricted" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -17,7 +17,14 @@ from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.controllers.disruption import controller as voluntary
 from gracectl.controllers.finalizer import controller as keeper
-from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
+from gracectl.controllers.rbac import (
+    CLAIM_RIGHTS,
+    NODE_BUDGET_RIGHTS,
+    NODE_DRAIN_RIGHTS,
+    RIGHTS,
+    MissingPermissions,
+    lease_rights,
+)
 from gracectl.eviction.deleter import PLACES_FACTOR
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE
 from gracectl.kube.errors import ServerError, Unauthorized, Unreachable
@@ -78,7 +85,7 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             if not op.plural.startswith("/apis")  # discovery needs no right
         }
         to_leases = {msgspec.structs.replace(right, name="") for right in lease_rights(OUR_LEASE)}
-        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *to_leases}
+        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *NODE_DRAIN_RIGHTS, *to_leases}
         assert asked >= to_leases
 
 
@@ -201,6 +208,7 @@ async def test_the_statistics_are_of_every_part() -> None:
             "attachments": (True, 0),
             "claims": (True, 0),
             "node-budgets": (True, 0),
+            "node-drains": (True, 0),
         }
         assert numbers.client.count("patch", "nodes") == 2
         assert numbers.evictor.requests == 0

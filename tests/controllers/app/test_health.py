@@ -11,7 +11,7 @@ from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.telemetry.health import Check, report
 
-CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
+CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets", "node-drains")
 
 
 def failed(*checks: Check) -> list[str]:

@@ -12,11 +12,12 @@ from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.client.statistics import VERBS
 from gracectl.model import names
+from gracectl.model.nodedrain import NodeState
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import Cause
 from gracectl.telemetry.metrics import CATALOGUE
 
-CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
+CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets", "node-drains")
 RESOURCES = (
     "nodes",
     "pods",
@@ -25,6 +26,7 @@ RESOURCES = (
     "volumeattachments.storage.k8s.io",
     "nodeclaims.karpenter.sh",
     "nodedisruptionbudgets.termination.karpenter.sh",
+    "nodedrains.gracectl.io",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_stalled": (("node", "maintenance", "karpenter", "cluster-autoscaler", "cluster-api"),),
@@ -46,6 +48,7 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
         tuple(cause.value for cause in Cause),
         tuple(hold.value for hold in HoldReason),
     ),
+    "gracectl_node_drain_nodes": (tuple(state.value for state in NodeState),),
     "gracectl_unhealthy_nodes": (("unhealthy", "recovering"),),
     "gracectl_voluntary_terminations_active": (("ending", "replacing"),),
     "gracectl_pdb_queue_pods": (("none", "one", "several"),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.chart import Release, needs_helm, refusal
 
-from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS
+from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, NODE_DRAIN_RIGHTS, RIGHTS
 from gracectl.kube.rbac import READS, Permission
 
 needs_helm()
@@ -27,7 +27,7 @@ def test_the_controller_has_no_right_to_write_and_all_that_it_reads_with() -> No
         for verb in rule["verbs"]
     }
     assert {each.verb for each in granted} <= set(READS)
-    needed = {each for each in (*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS) if each.verb in READS}
+    needed = {each for each in (*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *NODE_DRAIN_RIGHTS) if each.verb in READS}
     assert needed <= granted
 
 

@@ -348,8 +348,8 @@ def test_only_wanted_definitions_are_made(values: JsonObject, count: int) -> Non
 
 
 def test_definitions_are_removed_with_the_release_if_requested() -> None:
-    definition = Release(values={"crds": {"keep": False}}).one("CustomResourceDefinition")
-    assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
+    for definition in Release(values={"crds": {"keep": False}}).of_kind("CustomResourceDefinition"):
+        assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
 
 
 # -- monitoring --------------------------------------------------------------------------------------------------------
