@@ -24,10 +24,12 @@ from gracectl.model.parts import (
     finalizers,
     identity_of,
     instant,
+    windows,
 )
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.sharing import Sharing
 from gracectl.model.untrusted import Decoder
+from gracectl.model.windows import Window
 
 MOST_NODES: Final = 5_000
 """Nodes of one campaign."""
@@ -163,6 +165,8 @@ class NodeDrain(ClusterObject, frozen=True, gc=True, weakref=True, kw_only=True)
     timeout: float | None = None
     """Seconds."""
     on_timeout: OnTimeout = OnTimeout.KEEP_CORDONED
+    windows: tuple[Window, ...] = ()
+    """When nodes may begin; empty: always."""
     reason: str = ""
     paused: bool = False
     ttl: int | None = None
@@ -208,6 +212,7 @@ class _Spec(wire.Object):
     on_undrainable: OnUndrainable | None = None
     timeout: str | None = None
     on_timeout: OnTimeout | None = None
+    windows: tuple[wire.Window, ...] | None = None
     reason: str | None = None
     paused: bool | None = None
     ttl: wire.Integer | None = msgspec.field(default=None, name="ttlSecondsAfterFinished")
@@ -306,6 +311,7 @@ class NodeDrainDecoder:
             on_undrainable=spec.on_undrainable or OnUndrainable.WAIT,
             timeout=_seconds("spec.timeout", spec.timeout),
             on_timeout=spec.on_timeout or OnTimeout.KEEP_CORDONED,
+            windows=windows(spec.windows),
             reason=cut(spec.reason),
             paused=bool(spec.paused),
             ttl=spec.ttl,

@@ -106,12 +106,14 @@ class NodeDrainController:
         self._cluster.pods.subscribe(self._pod_changed)
         self._cluster.claims.subscribe(self._claim_changed)
         self._cluster.budgets.subscribe(self._budget_changed)
+        self._cluster.freezes.subscribe(self._freeze_changed)
         context.admitter.budgets.subscribe(self._node_budget_changed)
         context.clock.subscribe(self.look_at_all)
 
     async def run(self) -> None:
         """Run campaigns until cancelled."""
         await self._wait_live()
+        await self._cluster.freezes.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     async def take_slots(self) -> None:
@@ -232,7 +234,7 @@ class NodeDrainController:
             patch = '{"spec":{"paused":false}}'
             text = f"paused; to resume it: kubectl patch nodedrain {drain.name} --type merge -p '{patch}'"
             return Hold(HoldReason.PAUSED, text)
-        return hold_to_begin(None, (), "spec.windows", now)
+        return hold_to_begin(self._cluster.freeze(now), drain.windows, "spec.windows", now)
 
     def _note(self, campaign: Campaign, decision: CampaignDecision) -> None:
         """Note since when each node is in its state, and what the campaign waits for."""

@@ -25,6 +25,7 @@ from gracectl.model.nodedrain import (
     decode_node_drain,
 )
 from gracectl.model.selectors import LabelSelector
+from gracectl.model.windows import Window
 
 META = {"name": "a", "uid": "u", "resourceVersion": "7", "generation": 3}
 TIME = "2026-01-01T00:00:00Z"
@@ -48,6 +49,7 @@ def test_a_whole_object() -> None:
         "onUndrainable": "Skip",
         "timeout": "1h30m",
         "onTimeout": "Uncordon",
+        "windows": [{"schedule": "0 22 * * *", "duration": "6h"}],
         "reason": "image",
         "paused": True,
         "ttlSecondsAfterFinished": 60,
@@ -68,6 +70,7 @@ def test_a_whole_object() -> None:
     assert (found.action, found.selector) == (Action.TERMINATE, LabelSelector({"pool": "a"}))
     assert (found.max_concurrent, found.wait_for_replacement, found.order) == ("10%", False, Order.OLDEST_FIRST)
     assert (found.on_undrainable, found.timeout, found.on_timeout) == (OnUndrainable.SKIP, 5_400, OnTimeout.UNCORDON)
+    assert found.windows == (Window("0 22 * * *", "6h", "UTC"),)
     assert (found.reason, found.paused, found.ttl) == ("image", True, 60)
     assert (found.observed_generation, found.start_time, found.counts.done) == (2, NEW_YEAR, 1)
     blockers = (Blocker("PodDisruptionBudget", "shop", "web", "m", NEW_YEAR),)
