@@ -44,7 +44,8 @@ def campaign(stage: Stage, name: str = "c") -> JsonObject | None:
 
 
 def status(stage: Stage, name: str = "c") -> JsonObject:
-    return (campaign(stage, name) or {}).get("status", {})
+    found: JsonObject = (campaign(stage, name) or {}).get("status", {})
+    return found
 
 
 def counts(stage: Stage, name: str = "c") -> dict[str, int]:
@@ -54,7 +55,8 @@ def counts(stage: Stage, name: str = "c") -> dict[str, int]:
 
 def condition(stage: Stage, type_: str, name: str = "c") -> tuple[str, str, str]:
     """Status, reason and message."""
-    found = next((each for each in status(stage, name).get("conditions", []) if each["type"] == type_), {})
+    conditions = status(stage, name).get("conditions", [])
+    found: JsonObject = next((each for each in conditions if each["type"] == type_), {})
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
