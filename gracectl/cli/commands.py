@@ -31,6 +31,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "uncordon": Entry("uncordon", "Uncordon nodes that are drained for maintenance."),
         "terminate": Entry("drain.command", "Terminate nodes, and wait until they are terminated."),
         "rotate": Entry("drain.rotate", "Replace nodes, a few at a time: drain, then terminate each."),
+        "freeze": Entry("freeze", "Stop everything voluntary from beginning in the whole cluster."),
+        "unfreeze": Entry("freeze", "End a freeze: everything voluntary may begin again."),
     },
     "Install and run": {
         "controller": Entry("controller", "Watch a cluster and terminate its deleted nodes gracefully."),
@@ -75,6 +77,10 @@ terminate worker-7  # drain it, delete it, terminate its instance; asks for conf
 terminate -l pool=batch --dry-run  # what that would do to a pool; changes nothing
 rotate -l pool=batch --at-once 10% --dry-run  # what that would do to a pool; changes nothing
 rotate -l pool=batch --at-once 10% --on-undrainable skip  # asks first; the controller continues without you
+freeze --until 8h --reason 'release week'  # nothing voluntary begins in the next eight hours
+freeze  # until gracectl unfreeze
+unfreeze  # end the freeze
+unfreeze -n gracectl  # of the controller in this namespace
 controller --dry-run  # observe only: log what it would do
 controller --config settings.yaml  # with settings from a file, until SIGTERM
 agent --node-name worker-7 --config settings.yaml  # on the machine of the node, until SIGTERM

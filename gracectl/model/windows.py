@@ -5,7 +5,7 @@ The fields are text, as written; `policy.windows` reads them and says what is wr
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
@@ -21,6 +21,3 @@ class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     schedule: str
     duration: str
     time_zone: str = "UTC"
-
-
-Windows = Annotated[tuple[Window, ...], msgspec.Meta(max_length=MOST_WINDOWS)]

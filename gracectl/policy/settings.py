@@ -10,7 +10,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import LabelSelector
-from gracectl.model.windows import Windows
+from gracectl.model.windows import Window
 from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -141,7 +141,7 @@ class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     """A termination counts until its pods are Ready elsewhere; else until its node is gone."""
     pending_patience: str = "5m"
     """Maximum time after the node is gone (a Go duration)."""
-    windows: Windows = ()
+    windows: tuple[Window, ...] = ()
     """When terminations may begin; empty: always."""
 
     @property

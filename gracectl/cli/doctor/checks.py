@@ -33,7 +33,7 @@ from gracectl.cli.format import elapsed
 from gracectl.cli.output import command
 from gracectl.cloud.provider import UnknownProvider, UsesCluster, load_provider
 from gracectl.config import Settings
-from gracectl.controllers.rbac import rights_for
+from gracectl.controllers.rbac import freeze_rights, rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
 from gracectl.kube.cache.reading import is_served, read_all, read_served
 from gracectl.kube.client import KubeClient
@@ -257,7 +257,7 @@ async def _missing(doctor: Doctor, account: Key | None, deployment: Deployment |
     namespace = election.namespace or (account[0] if account else DEFAULT_NAMESPACE)
     lease = (namespace, election.name) if election.enabled else None
     needed = await rights_for(doctor.client, lease, replaces=settings.replace_first.is_wanted)
-    needed += admission_permissions(settings.admission)
+    needed += freeze_rights(namespace) + admission_permissions(settings.admission)
     try:
         provider = load_provider(settings.provider)
         if isinstance(provider, UsesCluster):

@@ -24,6 +24,7 @@ from gracectl.cli.status.report import status_report
 from gracectl.cli.status.view import ObjectView, StatusView, View, status_table
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import draining_nodes, is_draining
+from gracectl.inspect.freeze import fill_freeze, freeze_namespace
 from gracectl.inspect.leadership import as_led, read_leadership, with_leadership
 from gracectl.inspect.owner_reports import read_owner_reports, with_reports
 from gracectl.inspect.pending import due_candidates, due_nodes, names_of
@@ -68,6 +69,7 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
       cluster {context, server}, at, settings, longestProtectionSeconds,
       connectionLoss {since, error},
       controller {state [active|none|unknown], lease, holder, renewed},
+      freeze {until, reason, by, message},
       progress {nodesDone, nodes, podsDone, pods, began, elapsedSeconds,
         drained (answer), unknown [node], never [node], forecastAt,
         forecastAgeSeconds, causes [{reason, message, remedy, pods, nodes,
@@ -133,6 +135,8 @@ async def _read_frame(
             lambda read: names_of(due_candidates(read, settings.termination, connection.clock.now())),
         )
         leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
+        namespace = freeze_namespace(settings.leader_election, leadership, (effective.namespace,))
+        await fill_freeze(connection.client, cluster, namespace)
         now, termination = connection.clock.now(), as_led(settings.termination, leadership)
         candidates = due_candidates(cluster, termination, now)
         budgets = await read_node_budgets(connection.client) if candidates else ()
@@ -159,6 +163,7 @@ async def _read_frame(
         tracing=settings.tracing,
         longest_protection=settings.termination.policy.protection.maximum_seconds,
         cluster=connection.cluster,
+        freeze=cluster.freeze(now),
     )
     return frame, effective.source
 

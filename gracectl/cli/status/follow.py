@@ -14,6 +14,7 @@ import msgspec
 from gracectl.config import Settings
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import draining_nodes, is_draining
+from gracectl.inspect.freeze import fill_freeze, freeze_namespace
 from gracectl.inspect.leadership import (
     UNKNOWN_LEADERSHIP,
     Leadership,
@@ -40,6 +41,7 @@ from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node
+from gracectl.policy.freeze import Freeze
 from gracectl.policy.observations import ObservationLog
 from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.supervise import ungrouped
@@ -92,6 +94,8 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     tracing: TracingSettings = TracingSettings()
     is_complete: bool = True
     cluster: ClusterAddress = ClusterAddress()
+    freeze: Freeze | None = None
+    """The freeze in force, if it may be read."""
 
 
 class StatusScope(msgspec.Struct, frozen=True):
@@ -211,6 +215,8 @@ class StatusFollower:
                     self.node_budgets = await read_node_budgets(self._connection.client)
             self._reports = await read_owner_reports(self._connection.client, self.watcher.cluster, self._shown)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
+            namespace = freeze_namespace(self._election, self._leadership)
+            await fill_freeze(self._connection.client, self.watcher.cluster, namespace)
             self._settings = as_led(self._configured, self._leadership)
             self.statuses.configure(self._settings)
             self.polls += 1
@@ -277,6 +283,7 @@ class StatusFollower:
             tracing=self._tracing,
             longest_protection=self._settings.policy.protection.maximum_seconds,
             cluster=self._connection.cluster,
+            freeze=cluster.freeze(at),
             progress=self._tracker.update(found, gone, cluster.budgets.get, at),
         )
 

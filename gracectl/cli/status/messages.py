@@ -20,6 +20,7 @@ from gracectl.cli.format import (
     elapsed_answer,
     queue_text,
 )
+from gracectl.cli.output import command
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus
@@ -27,6 +28,7 @@ from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Never
 from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of
+from gracectl.policy.freeze import Freeze
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
 
@@ -81,6 +83,11 @@ def title(frame: StatusFrame) -> str:
             parts.append(f"{number if parts else counted(number, 'node')} {'is' if number == 1 else 'are'} {state}")
     text = ", ".join(parts) or "No node is terminating or drained"
     return f"{text} ({format_time(frame.at)} by the server's clock)"
+
+
+def freeze_text(freeze: Freeze) -> str:
+    """`frozen until 2026-01-01T00:00:00Z by jane (release); nothing voluntary begins; run gracectl unfreeze …`."""
+    return f"{freeze}; nothing voluntary begins; run {command('unfreeze')} to end it"
 
 
 def state_text(node: NodeStatus) -> str:

@@ -24,6 +24,7 @@ from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PendingStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
+from gracectl.policy.freeze import Freeze
 
 
 def status_report(
@@ -41,6 +42,7 @@ def status_report(
         "longestProtectionSeconds": frame.longest_protection,
         "connectionLoss": _connection_loss(frame.connection_loss),
         "controller": _controller(frame.leadership),
+        "freeze": _freeze(frame.freeze),
         "progress": None if frame.progress is None else _progress(frame.progress, frame.at),
         "nodes": tuple(map(of_node, frame.nodes)),
         "claims": tuple(_claim(claim, frame) for claim in frame.claims),
@@ -181,6 +183,17 @@ def _controller(leadership: Leadership) -> Json:
         "lease": leadership.lease or None,
         "holder": leadership.holder or None,
         "renewed": instant(leadership.renewed),
+    }
+
+
+def _freeze(freeze: Freeze | None) -> Json | None:
+    if freeze is None:
+        return None
+    return {
+        "until": instant(freeze.until),
+        "reason": freeze.reason or None,
+        "by": freeze.by or None,
+        "message": str(freeze),
     }
 
 

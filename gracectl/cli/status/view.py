@@ -23,6 +23,7 @@ from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.progress import Progress
 from gracectl.inspect.status import NodePhase, NodeStatus
 from gracectl.model.times import format_time
+from gracectl.policy.freeze import Freeze
 from gracectl.policy.warnings import WarningKind
 
 LINE_SECONDS = 10.0
@@ -61,6 +62,7 @@ class StatusView:
         self._progress: tuple[float, tuple[int, int]] = (-math.inf, (-1, -1))  # printed when, and nodes and pods done
         self._is_over = False
         self._is_connected = True
+        self._freeze: Freeze | None = None
 
     def echo(self, text: str) -> None:
         """See View."""
@@ -97,6 +99,9 @@ class StatusView:
         elif frame.connection_loss is None and not self._is_connected:
             self._print(frame, "connected again")
         self._is_connected = frame.connection_loss is None
+        if frame.freeze != self._freeze:
+            self._print(frame, "no longer frozen" if frame.freeze is None else messages.freeze_text(frame.freeze))
+        self._freeze = frame.freeze
         for node in frame.nodes:
             if self._has_changed(node, frame.at):
                 self._printed[node.uid] = (frame.at, node)
@@ -187,7 +192,7 @@ class ObjectView:
         if not frame.is_complete:
             return
         error = frame.connection_loss and frame.connection_loss.error
-        timeless = repr(([*map(_timeless, frame.nodes)], frame.claims, frame.terminated, error))
+        timeless = repr(([*map(_timeless, frame.nodes)], frame.claims, frame.terminated, frame.freeze, error))
         if timeless != self._last:
             self._last = timeless
             report = status_report(frame, self._settings)
@@ -228,6 +233,8 @@ def _head(frame: StatusFrame, verbose: bool, is_live: bool) -> Iterator[Renderab
         yield Text(cluster_text(frame.cluster))
     if frame.connection_loss is not None:
         yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at + frame.age)}", "bold red")
+    if frame.freeze is not None:
+        yield Text(f"! {messages.freeze_text(frame.freeze)}", "yellow")
     yield Text(messages.title(frame))
     text = "" if frame.progress is None else remaining_text(frame.progress, frame.at)
     if text and not is_live and len(frame.nodes) > 1:

@@ -23,6 +23,7 @@ from gracectl.controllers.rbac import (
     NODE_DRAIN_RIGHTS,
     RIGHTS,
     MissingPermissions,
+    freeze_rights,
     lease_rights,
 )
 from gracectl.eviction.deleter import PLACES_FACTOR
@@ -47,11 +48,13 @@ EVERYTHING = (
     rule("list watch", "volumeattachments", "storage.k8s.io"),
     rule("get", "persistentvolumeclaims"),
     rule("create patch", "events"),
+    rule("list watch", "configmaps"),
     rule("get list watch create update", "leases", "coordination.k8s.io"),
 )
 """What docs/permissions.md lists, no more."""
 
 OUR_LEASE = ("kube-system", "gracectl")
+OURS = ("leases", "configmaps")
 
 
 def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
@@ -64,7 +67,7 @@ async def test_check_returns_the_servers_version() -> None:
     controller, transport = a_controller(ApiServer(clock), clock)
     assert (await controller.check()).startswith("v1.")
     reviews = [each for each in transport.executed if each.operation.resource == "selfsubjectaccessreviews"]
-    assert len(reviews) == len(RIGHTS) + len(lease_rights(OUR_LEASE))
+    assert len(reviews) == len(RIGHTS) + len(lease_rights(OUR_LEASE)) + len(freeze_rights(OUR_LEASE[0]))
 
 
 async def test_the_documented_rights_are_enough() -> None:
@@ -80,13 +83,14 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         asked = {
-            Permission(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
+            Permission(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural in OURS else "")
             for op in (each.operation for each in stage.transport.executed)
             if not op.plural.startswith("/apis")  # discovery needs no right
         }
-        to_leases = {msgspec.structs.replace(right, name="") for right in lease_rights(OUR_LEASE)}
-        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *NODE_DRAIN_RIGHTS, *to_leases}
-        assert asked >= to_leases
+        named = (*lease_rights(OUR_LEASE), *freeze_rights(OUR_LEASE[0]))
+        ours = {msgspec.structs.replace(right, name="") for right in named}
+        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *NODE_DRAIN_RIGHTS, *ours}
+        assert asked >= ours
 
 
 async def test_permissions_on_leases_are_checked_in_their_namespace_and_only_with_leader_election() -> None:

@@ -52,6 +52,14 @@ function* connection(board) {
       remedy: "see whether a controller runs: gracectl doctor",
     };
   }
+  if (status?.freeze)
+    yield {
+      level: 1,
+      key: "freeze",
+      text: "Frozen",
+      detail: `nothing voluntary begins: ${status.freeze.message}`,
+      remedy: "end it: gracectl unfreeze",
+    };
   const { breaker } = board.data;
   if (breaker?.open)
     yield {
