@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Literal
 
 from gracectl.kube.auth.credentials import ClusterAddress
@@ -107,11 +107,6 @@ def counted(
 ) -> str:
     """`1 pod`, `2 pods`."""
     return f"{number} {one}{'' if number == 1 else 's'}"
-
-
-def agreed(things: Sized, one: str, many: str) -> str:
-    """`one` for a single thing, else `many`: `is` or `are`, `its` or `their`."""
-    return one if len(things) == 1 else many
 
 
 def joined(words: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
@@ -64,6 +64,11 @@ def _count(pods: Sequence[object]) -> str:
     return f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
 
 
+def agreed(things: Sized, one: str, many: str) -> str:
+    """`one` for a single thing, else `many`: `is` or `are`, `its` or `their`."""
+    return one if len(things) == 1 else many
+
+
 def listed(words: Sequence[str], shown: int = 3, *, of: int | None = None) -> str:
     """`a, b, c, and 2 more`: the first `shown`. `of`: how many there are, where only these are given."""
     number = len(words) if of is None else of
@@ -84,7 +89,7 @@ def stuck_text(plan: Plan, *, shown: int = 3) -> str:
     """`shop/db-0 may still run: terminating, more than a minute past its grace, and its kubelet is alive`; empty when
     no pod is stuck."""
     names = [entry.pod.full_name for entry in plan.stuck]
-    its = "its" if len(names) == 1 else "their"
+    its = agreed(names, "its", "their")
     state = f"terminating, more than a minute past {its} grace, and the kubelet is alive"
     return f"{listed(names, shown)} may still run: {state}" if names else ""
 

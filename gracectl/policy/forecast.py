@@ -19,7 +19,7 @@ from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.evictability import is_kubelet_alive
 from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, queues_of
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import agreed, listed
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
 from gracectl.policy.scenario import (
@@ -149,7 +149,7 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         drained, pods = _answered(each.view, bounds, pods, expected.get(each.view.node.name))
         if isinstance(drained, Window) and (stuck := _may_be_stuck(each.view, decision, now)):
-            drained = Unknown((f"when {listed(stuck)} {'stops' if len(stuck) == 1 else 'stop'}",), drained.earliest)
+            drained = Unknown((f"when {listed(stuck)} {agreed(stuck, 'stops', 'stop')}",), drained.earliest)
         found.append(NodeForecast(each, decision, pods, drained, now))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
     return Forecast(now, tuple(found), queues_of(begun), assumptions)

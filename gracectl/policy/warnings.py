@@ -21,7 +21,7 @@ from gracectl.policy.answers import Unknown
 from gracectl.policy.budgets import BudgetKey, failure_of, is_unhealthy, never_allows
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.evictability import is_static
-from gracectl.policy.explain import listed, stuck_text
+from gracectl.policy.explain import agreed, listed, stuck_text
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.other_drains import is_pace
 from gracectl.policy.plan import Outcome, Plan, PodPlan
@@ -149,7 +149,7 @@ def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
 def _never(node: NodeForecast) -> Iterator[PlanWarning]:
     for reason, pods in _by_reason(_roots(node.held)):
         called = tuple(map(_called, pods))
-        message = f"this node never drains: {listed(called)} {_stay(called)} indefinitely ({reason})"
+        message = f"this node never drains: {listed(called)} {agreed(called, 'stays', 'stay')} indefinitely ({reason})"
         yield PlanWarning(WarningKind.NEVER_DRAINS, message, called, _never_remedy(node, pods[0]), reason)
 
 
@@ -172,10 +172,8 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
     waiting = [pod for pod in node.pods if isinstance(pod.leaves, Unknown) and not is_pace(pod.leaves)]
     for reason, pods in _by_reason(_roots(waiting)):
         called = tuple(map(_called, pods))
-        message = (
-            f"this node drains only if something changes: {listed(called)} {_stay(called)} until then ({reason}), and "
-            "the node has no deadline"
-        )
+        stay = f"{listed(called)} {agreed(called, 'stays', 'stay')} until then"
+        message = f"this node drains only if something changes: {stay} ({reason}), and the node has no deadline"
         yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, called, _remedy(node, pods[0]), reason)
 
 
@@ -234,10 +232,9 @@ def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
         yield _with_remedy(WarningKind.GRACE_SHORTENED, message, tuple(map(_called, running)))
     ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
     if ending and node.plan.deadline is not None:
-        message = (
-            f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than time: "
-            f"shortened to end by the deadline {format_time(node.plan.deadline)}"
-        )
+        terminating = agreed(ending, "is terminating, and has", "are terminating, and have")
+        limit = f"shortened to end by the deadline {format_time(node.plan.deadline)}"
+        message = f"{listed(ending)} {terminating} more grace than time: {limit}"
         yield _with_remedy(WarningKind.GRACE_SHORTENED, message, ending)
 
 
@@ -269,10 +266,8 @@ def _protection_overridden(node: NodeForecast) -> Iterator[PlanWarning]:
         if protection is not None and (protection.until is None or protection.until > at):
             found.setdefault((f"{protection.description}{_until(protection)}", at), []).append(_called(pod))
     for (words, at), pods in found.items():
-        message = (
-            f"{listed(pods)} {_are(pods)} {words}, but the deadline comes first: {_it(pods)} {_are(pods)} deleted at "
-            f"{format_time(at)}"
-        )
+        deleted = f"{agreed(pods, 'it is', 'they are')} deleted at {format_time(at)}"
+        message = f"{listed(pods)} {agreed(pods, 'is', 'are')} {words}, but the deadline comes first: {deleted}"
         yield _with_remedy(WarningKind.PROTECTION_OVERRIDDEN, message, tuple(pods))
 
 
@@ -284,7 +279,7 @@ def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
             found.setdefault(protection.description, []).append(pod)
     for words, pods in found.items():
         called = tuple(map(_called, pods))
-        message = f"{listed(called)} {_are(called)} {words}"
+        message = f"{listed(called)} {agreed(called, 'is', 'are')} {words}"
         yield PlanWarning(WarningKind.INVALID_PROTECTION, message, called, _remedy(node, pods[0]))
 
 
@@ -337,12 +332,12 @@ def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
         budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets}, key=natural_key)
         if not found:
             continue
-        condition = f"if {_it(pods)} {_have(pods)} not been evicted by then"
+        condition = f"if {agreed(pods, 'it has', 'they have')} not been evicted by then"
         if is_sure:
             condition = f"whatever the budget{' says' if len(budgets) == 1 else 's say'}"
         message = (
             f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be violated for the deadline: "
-            f"{listed(pods)} {_are(pods)} deleted {condition}"
+            f"{listed(pods)} {agreed(pods, 'is', 'are')} deleted {condition}"
         )
         yield _with_remedy(WarningKind.BUDGET_VIOLATED, message, pods)
 
@@ -353,7 +348,8 @@ def data_loss(plan: Plan) -> PlanWarning | None:
     pods = tuple(pod.full_name for pod in running if pod.empty_dir)
     if not pods:
         return None
-    message = f"{listed(pods)} {_have(pods)} data in an emptyDir: when {_it(pods)} {_leave(pods)}, the data is lost"
+    leave = agreed(pods, "it leaves", "they leave")
+    message = f"{listed(pods)} {agreed(pods, 'has', 'have')} data in an emptyDir: when {leave}, the data is lost"
     return PlanWarning(WarningKind.DATA_LOSS, message, pods)
 
 
@@ -388,9 +384,10 @@ def _stay_with_node(node: NodeForecast) -> Iterator[PlanWarning]:
                 covered.append(f"{entry.pod.full_name} (protected)")
     if covered:
         pods = tuple(each.partition(" ")[0] for each in covered)
-        number = f"{len(pods)} pod{'' if len(pods) == 1 else 's'} with a budget or protection {_stay(pods)} on the node"
-        ends = "if you stop its machine" if view.is_maintenance else "when the node ends"
-        message = f"{number}: {listed(covered)}; the drain does not move {_them(pods)}: {_it(pods)} {_end(pods)} {ends}"
+        stay = agreed(pods, "pod with a budget or protection stays", "pods with a budget or protection stay")
+        end = agreed(pods, "it: it ends", "them: they end")
+        when = "if you stop its machine" if view.is_maintenance else "when the node ends"
+        message = f"{len(pods)} {stay} on the node: {listed(covered)}; the drain does not move {end} {when}"
         yield PlanWarning(WarningKind.PODS_STAY, message, pods)
 
 
@@ -400,7 +397,8 @@ def _not_recreated(node: NodeForecast) -> Iterator[PlanWarning]:
     ]
     pods = tuple(map(_called, alone))
     if pods:
-        message = f"{listed(pods)} {_have(pods)} no controller: {_it(pods)} {_are(pods)} not recreated elsewhere"
+        are = agreed(pods, "it is", "they are")
+        message = f"{listed(pods)} {agreed(pods, 'has', 'have')} no controller: {are} not recreated elsewhere"
         yield PlanWarning(WarningKind.NOT_RECREATED, message, pods)
 
 
@@ -466,34 +464,6 @@ def _called(pod: PodForecast) -> str:
 
 def _is_running(pod: PodForecast) -> bool:
     return pod.entry.pod.deletion_timestamp is None
-
-
-def _stay(pods: Sequence[str]) -> str:
-    return "stays" if len(pods) == 1 else "stay"
-
-
-def _end(pods: Sequence[str]) -> str:
-    return "ends" if len(pods) == 1 else "end"
-
-
-def _leave(pods: Sequence[str]) -> str:
-    return "leaves" if len(pods) == 1 else "leave"
-
-
-def _are(pods: Sequence[str]) -> str:
-    return "is" if len(pods) == 1 else "are"
-
-
-def _have(pods: Sequence[str]) -> str:
-    return "has" if len(pods) == 1 else "have"
-
-
-def _it(pods: Sequence[str]) -> str:
-    return "it" if len(pods) == 1 else "they"
-
-
-def _them(pods: Sequence[str]) -> str:
-    return "it" if len(pods) == 1 else "them"
 
 
 def _and_more(pods: Sequence[PodForecast]) -> str:

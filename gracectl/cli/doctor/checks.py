@@ -184,7 +184,9 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         ago = "" if found.renewed is None else f", renewed {elapsed(max(doctor.clock.now() - found.renewed, 0))} ago"
         message = f"{harmless(found.holder)} leads (Lease {found.lease}{ago}){ready}"
         unready = [each for each in deployments if each.ready < each.wanted]
-        return (_of_deployments(message, unready, CheckState.WARNING) if unready else _passed(message),)
+        if unready:
+            return (_of_deployments(message, unready, CheckState.WARNING),)
+        return (Finding(CONTROLLER, CheckState.OK, message),)
     if deployments and not any(each.ready for each in deployments):
         return (_of_deployments(f"no replica is Ready{ready}", deployments, CheckState.FAILED),)
     if only_observe(deployments):
@@ -210,10 +212,6 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         return (Finding(CONTROLLER, CheckState.WARNING, message, "run it again"),)
     reason = f"there is no Lease {settings.name}" if found.is_absent else found.reason
     return (_of_deployments(f"no controller leads: {reason}{ready}", deployments, CheckState.FAILED),)
-
-
-def _passed(message: str) -> Finding:
-    return Finding(CONTROLLER, CheckState.OK, message)
 
 
 def _of_deployments(message: str, deployments: Sequence[Deployment], state: CheckState) -> Finding:
@@ -395,11 +393,8 @@ async def check_budgets(doctor: Doctor) -> Sequence[Finding]:
 
 async def check_annotations(doctor: Doctor) -> Sequence[Finding]:
     """Pods with an invalid protection."""
-    return (annotation_finding(await read_all(doctor.client, PODS, keep=_is_invalid)),)
-
-
-def _is_invalid(pod: Any) -> bool:
-    return invalid_annotation(pod) is not None
+    pods = await read_all(doctor.client, PODS, keep=lambda pod: invalid_annotation(pod) is not None)
+    return (annotation_finding(pods),)
 
 
 def _of_client(check: ClientCheck) -> Check:

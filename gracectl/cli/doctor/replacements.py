@@ -10,7 +10,6 @@ from typing import Final
 
 from gracectl.cli.doctor.deployments import visible_deployments
 from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
-from gracectl.cli.format import agreed
 from gracectl.cli.output import command
 from gracectl.controllers.rbac import replace_first_rights
 from gracectl.kube.cache.reading import read_all
@@ -20,7 +19,7 @@ from gracectl.kube.resources import NODES, PODS
 from gracectl.model import names
 from gracectl.model.meta import natural_key
 from gracectl.model.pod import Pod
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import agreed, listed
 from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.release import release_of
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Final
 
 from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
-from gracectl.cli.format import agreed
 from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
 from gracectl.inspect.surroundings import STATEFUL_SETS, UNBOUND
 from gracectl.kube.cache.reading import read_all
@@ -22,7 +21,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import VolumeAttachment
 from gracectl.model.selectors import selects
 from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import agreed, listed
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import attachment_remedy, remedy
 from gracectl.policy.surroundings import SEVERAL, without_budget

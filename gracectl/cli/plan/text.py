@@ -17,7 +17,7 @@ from gracectl.cli.plan.groups import PodGroup, groups_of
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Window, total_of
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import agreed, listed
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning
@@ -118,7 +118,7 @@ def _title(forecast: DrainForecast) -> str:
     besides = [node.name for node in forecast.whole.nodes if node.name not in asked]
     if not besides:
         return title
-    return f"{title}, while {listed(besides)} {'is' if len(besides) == 1 else 'are'} draining already"
+    return f"{title}, while {listed(besides)} {agreed(besides, 'is', 'are')} draining already"
 
 
 def _all_drained(forecast: DrainForecast) -> str:

@@ -33,7 +33,7 @@ from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.cordon import SPELT, Mark, marks_on, recorded
 from gracectl.policy.deadlines import Deadline
-from gracectl.policy.explain import explain, listed, stuck_text
+from gracectl.policy.explain import agreed, explain, listed, stuck_text
 from gracectl.policy.finalizers import has_finalizer, our_finalizers
 from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.owners import Ownership
@@ -251,7 +251,7 @@ def deadline_passed(left_behind: str) -> Event:
 
 def pods_stuck(plan: Plan) -> Event:
     """Pods do not stop although their kubelet is alive."""
-    pods = "it" if len(plan.stuck) == 1 else "them"
+    pods = agreed(plan.stuck, "it", "them")
     message = f"{stuck_text(plan)}; the drain continues without waiting for {pods}"
     return _warning(EventReason.PODS_STUCK, message)
 
