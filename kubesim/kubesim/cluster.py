@@ -159,7 +159,7 @@ class EmbeddedCluster:
 
     async def add_node(self, spec: NodeSpec) -> str:
         """Start an instance, register its node and claim, return the instance's id. Raises Refused (409)."""
-        chance = self.pace.chance("instance", spec.name, len(self.cloud.instances))
+        chance = self.pace.chance("instance", spec.name, self.cloud.count)
         id_ = f"i-{chance.getrandbits(68):017x}"
         node, claim = _node(spec, PROVIDER_ID + id_), None
         if spec.claim is not None:

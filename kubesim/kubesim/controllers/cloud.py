@@ -69,6 +69,11 @@ class Cloud:
         """All instances, the terminated ones too, in the order of their creation."""
         return tuple(self._instances.values())
 
+    @property
+    def count(self) -> int:
+        """How many instances there have been."""
+        return len(self._instances)
+
     def create(self, id_: str, node: str) -> Instance:
         """A new running instance. Raises ValueError if the id is taken."""
         if id_ in self._instances:

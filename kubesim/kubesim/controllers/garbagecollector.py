@@ -50,9 +50,9 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         self._dead: OrderedDict[str, None] = OrderedDict()
         """Uids of custom objects that are known to be gone, also when their kind went with them."""
         self._puzzling: defaultdict[GroupKind, set[tuple[str, str, str]]] = defaultdict(set)
+        self._ownership = Ownership(informers, self._kind_came, self._kind_went)
         for path in built_in:
             self._listen(path)
-        self._ownership = Ownership(informers, self._kind_came, self._kind_went)
 
     def _listen(self, path: str) -> None:
         def changed(old: JsonObject | None, new: JsonObject | None) -> None:
@@ -60,7 +60,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
                 if old is not None:
                     self._owner_gone(old)
                 return
-            if is_terminating(new) or (old is None and _owner_uids(new)):
+            if is_terminating(new) or (old is None and not self._is_safe(new)):
                 self.queue.add((path, *key_of(new)))
             if old is not None and _owner_uids(old) != _owner_uids(new):
                 self._look_at_owners(old)
@@ -68,6 +68,21 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         informer = self._watched[path] = self.informers.of(path)
         informer.index("owners", _owner_uids)
         informer.subscribe(changed)
+
+    def _is_safe(self, object_: JsonObject) -> bool:
+        """Whether all its owners are in view, and stay: there is nothing to judge until one goes."""
+        owners = (self._owner(key_of(object_)[0], each)[1] for each in _references(object_))
+        return not any(owner is None or is_terminating(owner) for owner in owners)
+
+    def _owner(self, namespace: str, reference: JsonObject) -> tuple[str, JsonObject | None]:
+        """Path of the owner that a reference means, "" if its kind is unknown, and the owner if it is in view."""
+        collection = self._ownership.find(reference)
+        if collection is None or (collection.namespaced and not namespace):
+            return "", None
+        place = (namespace if collection.namespaced else "", reference["name"])
+        owner = self.informers.of(collection.path).get(*place)
+        is_it = owner is not None and owner["metadata"]["uid"] == reference["uid"]
+        return path_of(collection.path, *place), owner if is_it else None
 
     def _kind_came(self, group_kind: GroupKind, path: str) -> None:
         self._listen(path)
@@ -148,16 +163,14 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
             await self._delete(key, object_, "Foreground" if waits else _propagation(object_))
 
     async def _fate(self, key: tuple[str, str, str], reference: JsonObject) -> Fate:
-        collection = self._ownership.find(reference)
         if reference["uid"] in self._dead:
             return Fate.GONE
-        if collection is None or (collection.namespaced and not key[1]):
+        path, owner = self._owner(key[1], reference)
+        if not path:
             self._puzzling[group_kind_of(reference)].add(key)
             return Fate.UNKNOWN
-        place = (key[1] if collection.namespaced else "", reference["name"])
-        owner = self.informers.of(collection.path).get(*place)
-        if owner is None or owner["metadata"]["uid"] != reference["uid"]:
-            status, owner = await self.ask("GET", path_of(collection.path, *place), allow=(404,))
+        if owner is None:
+            status, owner = await self.ask("GET", path, allow=(404,))
             if status == 404 or owner["metadata"]["uid"] != reference["uid"]:
                 return Fate.GONE
         is_waiting = is_terminating(owner) and FOREGROUND in (owner["metadata"].get("finalizers") or ())
@@ -222,7 +235,8 @@ class PodGarbage(Controller[Key]):
         if new is None and old is not None:
             self._orphaned.pop(key_of(old), None)
         elif new is not None and node_of(new):
-            is_news = old is None or not node_of(old) or is_terminating(new) != is_terminating(old)
+            is_known = self._nodes.get("", node_of(new)) is not None and not is_terminating(new)
+            is_news = not is_known if old is None else not node_of(old) or is_terminating(new) != is_terminating(old)
             if is_news:
                 self.queue.add(key_of(new))
 

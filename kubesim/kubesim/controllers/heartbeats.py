@@ -29,15 +29,18 @@ class Heartbeats:
         name, factor = node["metadata"]["name"], stretch(known)
         now = self._pace.clock.monotonic()
         reported = self._reported.get(name)
+        # Nodes that were created together would otherwise send all heartbeats together.
+        share = self._pace.chance("heartbeat", name).random() if reported is None and factor > 1.0 else 1.0
+        pause = self._period * factor * share
+        if reported is None and share < 1.0 and is_reported(node):  # by a kubelet that ran before
+            self._reported[name] = now
+            return pause
         period = self._status_period * factor if leases else 0.0
         if reported is None or now - reported >= self._pace.real(period) - 1e-6 or not is_reported(node):
             await self._report(node)
         if leases:
             await self._renew(node, round(LEASE_SECONDS * factor))
-        if reported is None and factor > 1.0:
-            # Spread: nodes that were created together would otherwise send all heartbeats together.
-            return self._period * factor * self._pace.chance("heartbeat", name).random()
-        return self._period * factor
+        return pause
 
     async def _report(self, node: JsonObject) -> None:
         name = node["metadata"]["name"]

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 from kubesim.clock import Clock
 from kubesim.controllers.client import ApiClient, follow
 from kubesim.controllers.objects import Key, key_of
+from kubesim.controllers.paths import PODS
 from kubesim.server.api import JsonObject
 
 Listener = Callable[[JsonObject | None, JsonObject | None], None]
@@ -175,7 +176,7 @@ class Informers:
     async def run(self) -> None:
         """Follow all requested collections until cancelled."""
         async with anyio.create_task_group() as self._group:
-            for informer in tuple(self._informers.values()):
+            for informer in sorted(self._informers.values(), key=lambda each: each.path == PODS):  # owners first
                 self._begin(self._group, informer)
 
     def _begin(self, group: TaskGroup, informer: Informer) -> None:

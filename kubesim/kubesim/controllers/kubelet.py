@@ -129,9 +129,7 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         """The machine has ended, or crashed: its processes are gone and its kubelet does not speak."""
         self._dead.add(node)
         for pod in self._pods.by("node", node):
-            life = self._lives.get(key_of(pod))
-            if life is not None:
-                life.is_lost = True
+            self._life(pod).is_lost = True
 
     def revive(self, node: str) -> None:
         """A machine runs under this name (again): what was bound to the node is started anew."""
@@ -158,8 +156,16 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
     def _wake(self, node: str) -> None:
         self.queue.add(("node", "", node))
         for pod in self._pods.by("node", node):
-            self.queue.add(("pod", *key_of(pod)))
+            if self._has_work(pod):
+                self.queue.add(("pod", *key_of(pod)))
         self.static_pods.wake(node)
+
+    def _has_work(self, pod: JsonObject) -> bool:
+        """Whether a pod may need a step: not one that was found Ready, until it changes."""
+        if key_of(pod) in self._lives or is_terminating(pod) or not (is_ready(pod) and podstatus.is_running(pod)):
+            return True
+        behaviour = self._behaviours.of(pod)
+        return behaviour.crashes_after is not None or behaviour.exits_after is not None
 
     def _look_at_pod(self, key: Key) -> None:
         self.queue.add(("pod", *key))
@@ -177,7 +183,8 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         pod = new if new is not None else old
         if pod is not None and node_of(pod):
-            self.queue.add(("pod", *key_of(pod)))
+            if old is not None or self._has_work(pod):
+                self.queue.add(("pod", *key_of(pod)))
             if is_mirror(pod):
                 self.static_pods.wake(node_of(pod))
 
@@ -210,7 +217,7 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         if pod is None or not self.is_up(node_of(pod)):
             return
         if life is None:
-            life = self._lives[namespace, name] = self._accepted(pod)
+            life = self._life(pod)
         if life.is_lost and await self._pick_up(pod, life):
             return  # Its new status brings it back here.
         if is_terminating(pod):
@@ -219,11 +226,14 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         elif not is_finished(pod):
             await self._run_on(pod, life)
 
-    def _accepted(self, pod: JsonObject) -> _Life:
+    def _life(self, pod: JsonObject) -> _Life:
+        if (life := self._lives.get(key_of(pod))) is not None:
+            return life
         self._addresses += 1
         high, low = divmod(self._addresses, 250)
         address = (pod.get("status") or {}).get("podIP") or f"10.{128 + high // 250}.{high % 250}.{low + 1}"
-        return _Life(pod, self._behaviours.of(pod), self.pace.clock.monotonic(), address)
+        life = _Life(pod, self._behaviours.of(pod), self.pace.clock.monotonic(), address)
+        return self._lives.setdefault(key_of(pod), life)
 
     async def _pick_up(self, pod: JsonObject, life: _Life) -> bool:
         """Whether the status must change: the machine has rebooted, and the containers of the pod are lost."""

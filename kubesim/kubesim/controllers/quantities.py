@@ -65,9 +65,14 @@ def allocatable_of(node: JsonObject) -> Amounts:
 
 
 def _amounts(listed: JsonObject) -> Amounts:
-    cpu, memory, storage = (quantity(listed[name]) if name in listed else 0.0 for name in NAMES)
+    return _counted(*[listed.get(name, 0.0) for name in NAMES])
+
+
+@lru_cache(maxsize=4096)
+def _counted(*listed: Json) -> Amounts:
+    cpu, memory, storage = map(quantity, listed)
     return cpu, memory, storage
 
 
 def _plus(one: Amounts, other: Amounts) -> Amounts:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+    return other if one is NOTHING else (one[0] + other[0], one[1] + other[1], one[2] + other[2])

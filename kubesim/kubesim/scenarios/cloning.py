@@ -1,4 +1,5 @@
-"""Copies of a model pod: what belongs to each pod (name, uid, node, address) is its own, all the rest is shared.
+"""Copies of a model pod: what belongs to each pod (name, uid, node, address) is its own, all the rest is shared, the ids
+of containers too.
 
 Invariant: a copy differs from its model in name, uid, owner, node, address and instants, and in nothing else.
 """
@@ -53,18 +54,11 @@ class Cloner:
         spec = {**model["spec"], "nodeName": node}
         if "affinity" in spec:
             spec["affinity"] = _moved(spec["affinity"], model["spec"]["nodeName"], node)
-        return {**model, "metadata": own, "spec": spec, "status": self._status(model, uid)}
-
-    def _status(self, model: JsonObject, uid: str) -> JsonObject:
-        status, before = model["status"], model["metadata"]["uid"]
         self._addresses += 1
         high, low = divmod(self._addresses, 250)
         ip = f"10.{128 + high // 250}.{high % 250}.{low + 1}"
-        containers = [
-            {**container, "containerID": container["containerID"].replace(before, uid)}
-            for container in status.get("containerStatuses") or ()
-        ]
-        return {**status, "podIP": ip, "podIPs": [{"ip": ip}], "containerStatuses": containers}
+        status = {**model["status"], "podIP": ip, "podIPs": [{"ip": ip}]}
+        return {**model, "metadata": own, "spec": spec, "status": status}
 
 
 def _moved(affinity: JsonObject, before: str, after: str) -> JsonObject:

@@ -12,7 +12,9 @@ import msgspec
 
 from kubesim.clock import Clock
 from kubesim.cluster import EmbeddedCluster, NodeSpec
+from kubesim.controllers.nodestatus import LEASE_SECONDS, lease, stretch
 from kubesim.controllers.objects import owner_reference
+from kubesim.controllers.parts import KUBELET
 from kubesim.controllers.staticpods import mirror_pod
 from kubesim.scenarios.cloning import Cloner
 from kubesim.scenarios.modelpods import ModelMaker, Models, kind_of, replicas_of, workload_key
@@ -81,6 +83,8 @@ async def prebuild(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[
     models = await ModelMaker(clock, plan.options, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
     for spec in plan.nodes:
         _live(cluster, spec, models.nodes[kind_of(spec)])
+    if KUBELET in cluster.options.parts and cluster.options.kubelet.leases:
+        store.load(store.table("leases.coordination.k8s.io"), _leases(cluster))
     for object_ in found.needed:
         await create(cluster, object_)
     settler = _Builder(cluster, models, placement)
@@ -88,6 +92,7 @@ async def prebuild(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[
     for object_ in found.workloads:
         pods += await settler.workload(object_)
     store.load(store.table("pods"), pods)
+    store.table("nodes").forget(store.revision)  # what they were before they were live
     return tuple(found.later)
 
 
@@ -101,6 +106,14 @@ def _live(cluster: EmbeddedCluster, spec: NodeSpec, model: JsonObject) -> None:
     taints = {"taints": model["spec"]["taints"]} if model["spec"].get("taints") else {}
     status = {**model["status"], **node["status"], "conditions": model["status"].get("conditions", [])}
     store.put(table, {**node, "spec": {**known, **taints}, "status": status}, node)
+
+
+def _leases(cluster: EmbeddedCluster) -> Iterator[JsonObject]:
+    """The heartbeats of all nodes."""
+    stamps, nodes = cluster.server.stamps, cluster.server.store.table("nodes")
+    for node in nodes:
+        made = lease(node, stamps.seconds, round(LEASE_SECONDS * stretch(len(nodes))))
+        yield {**made, "metadata": {**made["metadata"], "uid": stamps.uid(), "creationTimestamp": stamps.now}}
 
 
 class _Builder:

@@ -14,7 +14,7 @@ from kubesim.scenarios.simulation import InitialState, Simulation
 
 pytestmark = pytest.mark.anyio
 
-FACTORS = {"large": 0.02, "huge": 0.002}
+FACTORS = {"large": 0.02, "huge": 0.002, "largest": 0.0005}
 """How much of a scenario a test can bear."""
 
 
