@@ -1,5 +1,4 @@
-"""Copies of a model pod: what belongs to each pod (name, uid, node, address) is its own, all the rest is shared, the ids
-of containers too.
+"""Copies of a model pod: name, uid, node and address are its own, all the rest is shared, ids of containers too.
 
 Invariant: a copy differs from its model in name, uid, owner, node, address and instants, and in nothing else.
 """
