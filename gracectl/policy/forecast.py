@@ -26,7 +26,6 @@ from gracectl.policy.scenario import (
     Beginning,
     DrainingNode,
     PodRemoval,
-    PodResult,
     RemovalMethod,
     Scenario,
     SimulationResult,
@@ -289,7 +288,7 @@ def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationRe
     """Removal times of the simultaneous pods, by pod UID. Computed once for hundreds of pods with equal sets."""
     found = _simultaneous_pods(plans, results)
     windows = {
-        key: _window_of(_first_removals(result.pods.get(uid, PodResult()) for result in results for uid in uids))
+        key: _window_of([_first_removal(result, uid) for result in results for uid in uids])
         for key, uids in {id(uids): uids for uids in found.values()}.items()
     }
     return {uid: windows[id(uids)] for uid, uids in found.items()}
@@ -325,18 +324,18 @@ def _window_of(instants: Sequence[float | None]) -> Bounds | None:
 
 def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Bounds | None) -> PodForecast:
     """Forecast from the simulations; the pod may have the position of any simultaneous pod."""
-    own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
-    removal = _window_of(_first_removals(own))
+    uid = entry.pod.uid
+    removals = [found for result in results if (found := result.removals.get(uid))]
+    removal = _window_of([_first_removal(result, uid) for result in results])
     if simultaneous is not None and removal is not None:
         removal = _capped(simultaneous, removal, entry)
-    finals = (result.final_entries[entry.pod.uid] for result in results if entry.pod.uid in result.final_entries)
     return PodForecast(
         entry=entry,
         removal=removal,
-        terminated=_window_of([pod.terminated for pod in own]),
-        methods=tuple(dict.fromkeys(pod.removals[0].method for pod in own if pod.removals)),
-        removals=max((pod.removals for pod in own), key=lambda removals: removals[0].at if removals else -math.inf),
-        final_entry=next(finals, None),
+        terminated=_window_of([result.terminated.get(uid) for result in results]),
+        methods=tuple(dict.fromkeys([each[0].method for each in removals])),
+        removals=max(removals, key=lambda each: each[0].at, default=()),
+        final_entry=next((result.final_entries[uid] for result in results if uid in result.final_entries), None),
     )
 
 
@@ -378,8 +377,7 @@ def _last_of(windows: Sequence[Bounds | None]) -> Bounds:
 
 
 def _last_terminated(pods: Sequence[PodForecast], result: SimulationResult) -> float:
-    instants = (result.pods.get(pod.entry.pod.uid, PodResult()).terminated for pod in pods)
-    return max((at for at in instants if at is not None), default=-math.inf)
+    return max((result.terminated.get(pod.entry.pod.uid, -math.inf) for pod in pods), default=-math.inf)
 
 
 def _protected_until(pod: PodForecast) -> float:
@@ -409,5 +407,6 @@ def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
     return msgspec.structs.replace(pod, terminated=Bounds(min(terminated.earliest, removal.earliest), latest))
 
 
-def _first_removals(pods: Iterable[PodResult]) -> list[float | None]:
-    return [pod.removals[0].at if pod.removals else None for pod in pods]
+def _first_removal(result: SimulationResult, uid: str) -> float | None:
+    removals = result.removals.get(uid)
+    return removals[0].at if removals else None

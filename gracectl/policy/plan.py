@@ -241,6 +241,11 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         return tuple([p for p in self.pods if p.outcome is not Outcome.IGNORED])
 
     @cached_property
+    def due(self) -> tuple[PodPlan, ...]:
+        """Pods to delete now."""
+        return tuple([p for p in self.pods if p.outcome is Outcome.DELETE])
+
+    @cached_property
     def stuck(self) -> tuple[PodPlan, ...]:
         """The pods that may still run although nothing waits for them."""
         return tuple([p for p in self.pods if p.is_stuck])

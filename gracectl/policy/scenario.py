@@ -10,8 +10,10 @@ from zlib import crc32
 import msgspec
 
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.policy.budgets import BudgetKey
-from gracectl.policy.eviction_queues import EvictionRate
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey, is_evicted
+from gracectl.policy.deadlines import grace_of
+from gracectl.policy.eviction_queues import EvictionRate, QueuedPod
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Plan, PodPlan
 
@@ -25,22 +27,28 @@ class DrainingNode(msgspec.Struct, frozen=True):
 
 class PodFacts(msgspec.Struct, frozen=True, gc=False):
     """What never changes about a pod. `number`: its place among all names. `kind`, `owner`: of its controller, and its
-    UID; empty without one.
+    UID; empty without one. `grace`: seconds of its own. `charge`: what a budget's verdict about it depends on.
     """
 
+    pod: Pod
     node: str
     budgets: tuple[BudgetKey, ...]
     wave: int
     number: int
     kind: str
     owner: str
+    grace: int
+    charge: tuple[bool, str]
+    is_uncharged: bool
+    has_kubelet: bool
 
 
 class Beginning:
     """Nodes at the instant `at` from which they are drained, with the `plans` of that instant.
 
     `facts`: by UID of each pod. `queues_of`: the sets of budgets that a budget is part of. `uids_under`: the pods that
-    a budget selects.
+    a budget selects. `removed`: the pods that terminate, or are evicted by the status of a budget. `first_queued`: the
+    pods to evict now, by node.
     """
 
     def __init__(self, nodes: Sequence[DrainingNode], plans: Sequence[Plan], at: float, rate: EvictionRate) -> None:
@@ -48,23 +56,44 @@ class Beginning:
         self.rate = rate
         self.nodes = {each.view.node.name: each for each in nodes}
         self.plans = dict(zip(self.nodes, plans, strict=True))
+        self.first_queued = {name: queued_pods(self.nodes[name], each) for name, each in self.plans.items()}
         self.budgets: dict[BudgetKey, PodDisruptionBudget] = {}
         self.queues_of: dict[BudgetKey, set[tuple[BudgetKey, ...]]] = defaultdict(set)
         self.uids_under: dict[BudgetKey, list[str]] = defaultdict(list)
         self.facts: dict[str, PodFacts] = {}
+        self.removed: list[PodFacts] = []
         in_order = sorted((pod.key, pod.uid) for each in nodes for pod in each.view.pods)
         numbers = {uid: number for number, (_, uid) in enumerate(in_order)}
         for each, decision in zip(nodes, plans, strict=True):
+            node = each.view.node
             for entry in decision.pods:
-                uid, owner = entry.pod.uid, entry.pod.controller
-                budgets = each.view.budgets.get(uid, ())
-                keys = tuple([budget.key for budget in budgets])
-                of = ("", "") if owner is None else (owner.kind, owner.uid)
-                self.facts[uid] = PodFacts(each.view.node.name, keys, entry.wave, numbers[uid], *of)
-                for key, budget in zip(keys, budgets, strict=True):
-                    self.budgets[key] = budget
-                    self.queues_of[key].add(keys)
-                    self.uids_under[key].append(uid)
+                pod, owner = entry.pod, entry.pod.controller
+                budgets = each.view.budgets.get(pod.uid, ())
+                facts = self.facts[pod.uid] = PodFacts(
+                    pod=pod,
+                    node=node.name,
+                    budgets=tuple([budget.key for budget in budgets]),
+                    wave=entry.wave,
+                    number=numbers[pod.uid],
+                    kind="" if owner is None else owner.kind,
+                    owner="" if owner is None else owner.uid,
+                    grace=grace_of(pod),
+                    charge=(pod.ready, pod.phase),
+                    is_uncharged=pod.phase in UNCHARGED_PHASES,
+                    has_kubelet=node.ready,
+                )
+                for budget in budgets:
+                    self.budgets[budget.key] = budget
+                    self.queues_of[budget.key].add(facts.budgets)
+                    self.uids_under[budget.key].append(pod.uid)
+                if pod.deletion_timestamp is not None or any(is_evicted(pod, budget) for budget in budgets):
+                    self.removed.append(facts)
+
+
+def queued_pods(node: DrainingNode, decision: Plan) -> tuple[QueuedPod, ...]:
+    """The pods to evict now by the plan of a node."""
+    name, since = node.view.node.name, node.since
+    return tuple([QueuedPod(name, since, entry) for entry in decision.leaving])
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -123,22 +152,16 @@ class PodRemoval(msgspec.Struct, frozen=True, gc=False):
     grace: int
 
 
-class PodResult(msgspec.Struct, frozen=True, gc=False):
-    """Removals and end of a pod. Instants are Unix seconds.
-
-    `terminated`: when its containers have stopped; None: not before the node ends, or never.
-    """
-
-    removals: tuple[PodRemoval, ...] = ()
-    terminated: float | None = None
-
-
 class SimulationResult(msgspec.Struct, frozen=True):
-    """Course of events: `pods` by UID, `drained` by node (missing: never), `queued_at`: by pod UID, when it
-    joined its queue. `final_entries`: by pod UID, the last plan of pods that block their nodes indefinitely.
+    """Course of events, by pod UID. Instants are Unix seconds.
+
+    `removals`: of each removed pod. `terminated`: when its containers have stopped; missing: not before the node ends,
+    or never. `drained`: by node (missing: never). `queued_at`: when a pod joined its queue. `final_entries`: the last
+    plan of pods that block their nodes indefinitely.
     """
 
-    pods: dict[str, PodResult]
+    removals: dict[str, tuple[PodRemoval, ...]]
+    terminated: dict[str, float]
     drained: dict[str, float]
     queued_at: dict[str, float]
     final_entries: dict[str, PodPlan]

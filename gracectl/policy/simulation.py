@@ -18,7 +18,6 @@ from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import (
-    UNCHARGED_PHASES,
     Allowance,
     BudgetKey,
     eviction_verdict,
@@ -26,12 +25,20 @@ from gracectl.policy.budgets import (
     failure_of,
     has_no_scale,
     is_counted,
-    is_evicted,
 )
-from gracectl.policy.deadlines import grace_of, granted, granted_already
-from gracectl.policy.eviction_queues import QueuedPod, Rank, RateLimit, SimulatedQueue
+from gracectl.policy.deadlines import granted, granted_already
+from gracectl.policy.eviction_queues import QueuedPod, RateLimit, SimulatedQueue
 from gracectl.policy.plan import Outcome, Plan, PodPlan, plan
-from gracectl.policy.scenario import Beginning, PodRemoval, PodResult, RemovalMethod, Scenario, SimulationResult
+from gracectl.policy.scenario import (
+    Beginning,
+    DrainingNode,
+    PodFacts,
+    PodRemoval,
+    RemovalMethod,
+    Scenario,
+    SimulationResult,
+    queued_pods,
+)
 from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0
@@ -49,36 +56,52 @@ def simulate(beginning: Beginning, scenario: Scenario) -> SimulationResult:
     return _Simulation(beginning, scenario).run()
 
 
-_Event = tuple[str, BudgetKey | None, str]
-"""Event of the simulated cluster: a pod (UID) stops, a budget gains a healthy pod, or a node's volumes are detached."""
+_Event = tuple[BudgetKey | None, str, str]
+"""Event of the simulated cluster: a budget gains a healthy pod, the last awaited pod (or the volumes) of a node is gone,
+or another pod (UID) has stopped; without any of them only time has passed.
+"""
+
+
+class _Health:
+    """State of a budget. `allows`: verdicts about pods by what these depend on; `after`: states by change of health."""
+
+    __slots__ = ("after", "allows", "budget")
+
+    def __init__(self, budget: PodDisruptionBudget) -> None:
+        self.budget = budget
+        self.allows: dict[tuple[tuple[BudgetKey, ...], tuple[bool, str]], bool] = {}
+        self.after: dict[int, _Health] = {}
 
 
 class _Simulation:
     def __init__(self, beginning: Beginning, scenario: Scenario) -> None:
         self._now = beginning.at
+        self._beginning = beginning
         self._scenario = scenario
         self._nodes = beginning.nodes
         self._facts = beginning.facts
         self._queues_of = beginning.queues_of
-        self._uids_under = beginning.uids_under
-        self._pods = {name: {pod.uid: pod for pod in each.view.pods} for name, each in self._nodes.items()}
         self._first_plans = {**beginning.plans}  # until the pods of the node change
         self._plans: dict[str, Plan] = {}
-        self._awaited: dict[str, set[str]] = {}  # see _keeps_plan; UIDs of pods by node
+        self._awaited: dict[str, frozenset[str]] = {}  # see Plan.awaited; by node
+        self._running: dict[str, int] = {}  # number of awaited pods that are not removed, by node
+        self._wave_ends: dict[str, float] = {}  # when the last of the others has stopped, by node
         self._plan_changes: list[tuple[float, str]] = []  # heap of the instants at which plans change by themselves
-        self._budgets = {**beginning.budgets}
+        self._budgets = {key: _Health(budget) for key, budget in beginning.budgets.items()}
+        self._known: dict[tuple[BudgetKey, int, int], _Health] = {}
         self._queues: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
         self._unblocked: set[tuple[BudgetKey, ...]] = set()  # queues in which a pod may be allowed now
-        self._removals: dict[str, list[PodRemoval]] = defaultdict(list)
-        self._terminated: dict[str, float] = {}
+        self._removals: dict[str, tuple[PodRemoval, ...]] = {}
+        self._deletions: dict[str, tuple[float, int]] = {}  # deletionTimestamp and grace by pod uid, once removed
         self._terminates_at: dict[str, float] = {}  # by pod uid, once removed
+        self._stopping: set[str] = set()  # pods that stop now, and have not been handled yet
+        self._last_end = beginning.at
         self._replacement_ready: dict[tuple[str, BudgetKey], float] = {}  # by owner and budget
         self._drained: dict[str, float] = {}
-        self._detaching: set[str] = set()  # names of nodes with volumes that are being detached
+        self._detaching: dict[str, float] = {}  # until when volumes are being detached, by node
         self._detached: set[str] = set()
         self._events: dict[float, list[_Event]] = {}
         self._instants: list[float] = []  # heap of the instants with events
-        self._uncounted: set[BudgetKey] = set()
         self._takes: dict[BudgetKey, float] = {}  # seconds of a replacement
         self._quick: dict[tuple[str, int], bool] = {}  # by node and wave
         self._stops_within = scenario.observed.termination_seconds if scenario.is_expected else None
@@ -99,18 +122,18 @@ class _Simulation:
                 break
             self._now = next_instant
             changed = self._handle_events()
-        uids = {*self._removals, *self._terminated}
-        pods = {uid: PodResult(tuple(self._removals[uid]), self._terminated.get(uid)) for uid in uids}
+        self._now = max(self._now, self._last_end)
+        terminated = {uid: at for uid, at in self._terminates_at.items() if at < math.inf}
         undrained = [name for name in self._nodes if name not in self._drained]
         final_entries = {entry.pod.uid: entry for name in undrained for entry in self._final_entries(name)}
-        return SimulationResult(pods, self._drained, self._queued_at, final_entries)
+        return SimulationResult(self._removals, terminated, self._drained, self._queued_at, final_entries)
 
     def _final_entries(self, name: str) -> Iterator[PodPlan]:
         """Pods that are left on a node, with the final verdicts of their budgets."""
         for entry in self._decided(name).left:
             pod = entry.pod
             if pod.deletion_timestamp is None and entry.is_queued:
-                verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in entry.budgets))
+                verdict = eviction_verdict(pod, tuple(self._budgets[key].budget for key in entry.budgets))
                 yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
             else:
                 yield entry
@@ -123,26 +146,22 @@ class _Simulation:
         It begins with what the statuses will be: with evictions counted that are only charged now.
         """
         replaced: dict[BudgetKey, list[float]] = defaultdict(list)
-        with_evictions = {key for key, budget in self._budgets.items() if budget.disrupted_pods}
-        for pods in self._pods.values():
-            for pod in tuple(pods.values()):
-                keys = self._facts[pod.uid].budgets
-                if pod.deletion_timestamp is not None:
-                    # A pod that outlives its grace may stay indefinitely.
-                    self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
-                elif not with_evictions.isdisjoint(keys) and any(is_evicted(pod, self._budgets[key]) for key in keys):
-                    self._mark_removed(pod, RemovalMethod.EVICTED, grace_of(pod))
-                else:
-                    continue
-                for key in keys:
-                    replaced[key].append(self._replacement_ready_at(pod, key))
-        for key, budget in self._budgets.items():
+        for facts in self._beginning.removed:
+            ends = facts.pod.deletion_timestamp
+            if ends is None:
+                self._mark_removed(facts, RemovalMethod.EVICTED, facts.grace, math.floor(self._now) + facts.grace)
+            else:
+                self._terminate(facts, ends if ends > self._now else math.inf)  # it may stay indefinitely
+            for key in facts.budgets:
+                replaced[key].append(self._replacement_ready_at(facts, key))
+        for key, health in self._budgets.items():
+            budget = health.budget
             if self._is_uncounted(budget):
                 self._start_uncounted(budget)
                 continue
             in_flight = evictions_in_flight(budget)
             healthy = budget.current_healthy - in_flight
-            self._budgets[key] = msgspec.structs.replace(
+            health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, current_healthy=healthy
             )
             missing = max(budget.expected_pods - healthy, 0)
@@ -157,17 +176,15 @@ class _Simulation:
         return not any(has_no_scale(pod, budget) for pod in self._pods_under(budget.key))
 
     def _pods_under(self, key: BudgetKey) -> Iterator[Pod]:
-        for uid in self._uids_under[key]:
-            pod = self._pods[self._facts[uid].node].get(uid)
-            if pod is not None:
-                yield pod
+        return (self._facts[uid].pod for uid in self._beginning.uids_under[key])
 
     def _start_uncounted(self, budget: PodDisruptionBudget) -> None:
         """Start with a budget that is being counted: it may allow everything, or nothing."""
-        self._uncounted.add(budget.key)
+        health = self._budgets[budget.key]
+        health.after = {-1: health, 1: health}
         if self._scenario.pods_recover:
-            most = len(self._uids_under[budget.key])
-            self._budgets[budget.key] = msgspec.structs.replace(
+            most = len(self._beginning.uids_under[budget.key])
+            health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most
             )
 
@@ -193,10 +210,10 @@ class _Simulation:
         takes = self._scenario.takes(key)
         if self._scenario.is_expected or self._scenario.is_quick(key):
             return takes
-        under = [pod for pod in self._pods_under(key) if self._facts[pod.uid].kind not in RECREATED_IMMEDIATELY]
-        return takes + max(map(grace_of, under), default=0)
+        under = [facts for uid in self._beginning.uids_under[key] if (facts := self._facts[uid]).kind not in RECREATED_IMMEDIATELY]
+        return takes + max((facts.grace for facts in under), default=0)
 
-    def _replacement_ready_at(self, pod: Pod, key: BudgetKey) -> float:
+    def _replacement_ready_at(self, facts: PodFacts, key: BudgetKey) -> float:
         """When the replacement of a removed pod is Ready; infinity if there will be none.
 
         ::
@@ -205,7 +222,6 @@ class _Simulation:
             StatefulSet       removed ─▶ terminated ─▶ the one replaced before is Ready ─▶ replacement_seconds ─▶ Ready
             none, DaemonSet   never
         """
-        facts = self._facts[pod.uid]
         if facts.kind in ("", names.DAEMON_SET):
             return math.inf
         takes = self._takes.get(key)
@@ -214,28 +230,28 @@ class _Simulation:
         if facts.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
             return self._now + takes  # observed durations count from the eviction
         previous_ready = self._replacement_ready.get((facts.owner, key), -math.inf)
-        ready = max(self._terminates_at.get(pod.uid, math.inf), previous_ready) + takes
-        if self._is_mistaken_for_successor(pod) and takes:
+        ready = max(self._terminates_at.get(facts.pod.uid, math.inf), previous_ready) + takes
+        if takes and self._is_mistaken_for_successor(facts):
             ready = max(ready, self._now + NAMESAKE_TIMEOUT_SECONDS)
         self._replacement_ready[facts.owner, key] = ready
         return ready
 
-    def _is_mistaken_for_successor(self, pod: Pod) -> bool:
+    def _is_mistaken_for_successor(self, facts: PodFacts) -> bool:
         """Whether a budget may take the replacement, which has the same name, for the evicted pod: a pod without
         grace is gone before the disruption controller has seen it terminate.
         """
-        removals = self._removals[pod.uid]
-        return bool(removals) and removals[-1].method is RemovalMethod.EVICTED and grace_of(pod) == 0
+        removals = self._removals.get(facts.pod.uid, ())
+        return bool(removals) and removals[-1].method is RemovalMethod.EVICTED and facts.grace == 0
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None, node: str = "") -> None:
+    def _push(self, at: float, *, budget: BudgetKey | None = None, node: str = "", uid: str = "") -> None:
         if at < math.inf:
             at = max(at, self._now)
             if (events := self._events.get(at)) is None:
                 events = self._events[at] = []
                 heapq.heappush(self._instants, at)
-            events.append((uid, budget, node))
+            events.append((budget, node, uid))
 
     def _next(self) -> float | None:
         """The next instant at which anything can change."""
@@ -258,78 +274,109 @@ class _Simulation:
         if self._wake is not None and self._wake <= self._now:
             self._wake = None
             self._unblocked.add(())
+        self._stopping.clear()
         while self._instants and self._instants[0] <= self._now:
-            at = heapq.heappop(self._instants)
-            for uid, budget, node in self._events.pop(at):
+            for budget, node, uid in self._events.pop(heapq.heappop(self._instants)):
                 if budget is not None:
                     self._adjust_healthy(budget, 1)
+                    self._unblocked |= self._queues_of[budget]
                 elif node:
-                    self._detached.add(node)
-                    changed.add(node)
-                elif self._terminates_at.get(uid) == at and uid not in self._terminated:
+                    if self._detaching.get(node) == self._now:
+                        self._detached.add(node)
+                    if node in self._detached or (self._wave_ends[node] == self._now and not self._running[node]):
+                        changed.add(node)
+                elif uid and self._terminates_at[uid] == self._now:
                     name = self._facts[uid].node
-                    self._terminated[uid] = self._now
-                    del self._pods[name][uid]
-                    if not self._keeps_plan(name, uid, is_gone=True):
+                    if uid not in self._awaited[name]:
                         changed.add(name)
         return changed
 
     def _adjust_healthy(self, key: BudgetKey, change: int) -> None:
-        """Change the number of healthy pods of a budget, and what it allows.
+        """Change the number of healthy pods of a budget, and what it allows."""
+        health = self._budgets[key]
+        after = health.after.get(change)
+        if after is None:
+            after = health.after[change] = self._adjusted(health.budget, change)
+        self._budgets[key] = after
 
-        Never more than it expects: the replacement of a pod that was not Ready may be the one that was missing.
+    def _adjusted(self, budget: PodDisruptionBudget, change: int) -> _Health:
+        """Never more healthy pods than it expects: the replacement of a pod that was not Ready may be the one that was
+        missing.
         """
-        if key in self._uncounted:
-            return
-        budget = self._budgets[key]
         most = max(budget.expected_pods, budget.current_healthy)
         healthy = min(max(budget.current_healthy + change, 0), most)
         allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
-        self._budgets[key] = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
-        self._unblocked |= self._queues_of[key]
+        found = self._known.get((budget.key, healthy, allowed))
+        if found is None:
+            budget = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
+            found = self._known[budget.key, healthy, allowed] = _Health(budget)
+        return found
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _decided(self, name: str) -> Plan:
         view = self._nodes[name].view
         attachments = () if name in self._detached else view.attachments
-        pods = tuple(self._pods[name].values())
+        pods = tuple([found for pod in view.pods if (found := self._current(pod)) is not None])
         return plan(msgspec.structs.replace(view, pods=pods, attachments=attachments), self._now)
 
-    def _keeps_plan(self, name: str, uid: str, *, is_gone: bool = False) -> bool:
-        """Whether the plan of a node stays as it is but for a pod that has been evicted, or is gone: other pods are
-        awaited (see Plan). So a node is planned once a wave, not once a pod.
+    def _current(self, pod: Pod) -> Pod | None:
+        """The pod as it is now; None: it is gone."""
+        if self._terminates_at.get(pod.uid, math.inf) <= self._now and pod.uid not in self._stopping:
+            return None
+        if (deletion := self._deletions.get(pod.uid)) is None:
+            return pod
+        at, grace = deletion
+        return msgspec.structs.replace(pod, deletion_timestamp=at, deletion_grace_seconds=grace)
+
+    def _awaited_in(self, decision: Plan, node: DrainingNode) -> frozenset[str]:
+        """The pods of which only the last one changes the plan of a node when it is gone. So a node is planned once a
+        wave, not once a pod.
         """
-        awaited = self._awaited[name]
-        if uid not in awaited:
-            return False
-        if is_gone:
-            awaited.discard(uid)
-        return bool(awaited)
+        # Without a kubelet pods get stuck; between two pods of a wave volumes are detached, and replacements decided.
+        is_uneven = decision.attached or any(entry.asks_for_replacement for entry in decision.pods)
+        return frozenset() if is_uneven or not node.view.node.ready else decision.awaited
+
+    def _await(self, name: str, decision: Plan) -> None:
+        """Wait for the pods that the plan of a node waits for."""
+        ends = self._terminates_at
+        awaited = self._awaited[name] = self._awaited_in(decision, self._nodes[name])
+        known = [ends[uid] for uid in awaited if uid in ends] if ends else []
+        self._running[name] = len(awaited) - len(known)
+        self._wave_ends[name] = max(known, default=-math.inf)
+        if known and len(known) == len(awaited):
+            self._push(self._wave_ends[name], node=name)
+        for entry in decision.pods if ends else ():
+            uid = entry.pod.uid
+            if uid in ends and uid not in awaited:
+                self._push(ends[uid], uid=uid)
 
     def _plan(self, name: str) -> None:
         if name in self._drained:
             return
-        node = self._nodes[name]
-        decision = self._first_plans.pop(name, None) or self._decided(name)
+        first = self._first_plans.pop(name, None)
+        decision = first or self._decided(name)
         if decision.detaching and name not in self._detaching:
             self._detach(name, decision)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
-        # Without a kubelet pods get stuck; between two pods of a wave volumes are detached, and replacements decided.
-        is_uneven = decision.attached or any(entry.asks_for_replacement for entry in decision.pods)
-        self._awaited[name] = set() if is_uneven or not node.view.node.ready else set(decision.awaited)
+        self._await(name, decision)
         if decision.next_change is not None:
             heapq.heappush(self._plan_changes, (decision.next_change, name))
         is_drained = decision.drained or decision.is_stuck  # when stuck pods end is unknown
         if is_drained:
             self._drained[name] = self._now
-        for entry in () if is_drained else decision.leaving:
+            queued = ()
+        elif first is not None:
+            queued = self._beginning.first_queued[name]
+        else:
+            queued = queued_pods(self._nodes[name], decision)
+        for each in queued:
+            entry = each.entry
             known = before.pop(entry.pod.uid, None)
             if known is None or known.deadline != entry.deadline:
-                queued = QueuedPod(name, node.since, entry)
                 self._queued_at.setdefault(entry.pod.uid, self._now)
-                self._add(queued)
+                self._add(each)
                 self._unblocked.add(entry.budgets)
         for uid, entry in before.items():
             self._queues[entry.budgets].remove(uid)
@@ -338,41 +385,44 @@ class _Simulation:
         """Detach the volumes of a node if the last of its pods with volumes is gone."""
         if any(has_volumes(entry.pod) for entry in decision.left):
             return
-        self._detaching.add(name)
         takes = self._scenario.detach_seconds
         if takes and not any(has_volumes(pod) for pod in self._nodes[name].view.pods):
             takes = math.inf  # their pods were gone before: they may be left over
         is_quick = bool(self._scenario.mixture) and self._scenario.is_quick(name, "volumes")
-        self._push(self._now if is_quick else self._now + takes, node=name)
+        self._detaching[name] = self._now if is_quick else self._now + takes
+        self._push(self._detaching[name], node=name)
 
     def _delete(self, nodes: Iterable[str]) -> set[str]:
         """Delete the pods that are due for the deadline; returns their nodes."""
         changed = set()
         for name in sorted(nodes):
-            for entry in self._plans[name].left:
-                pod = self._pods[name].get(entry.pod.uid)
-                if entry.outcome is not Outcome.DELETE or pod is None or entry.deadline is None:
+            for entry in self._plans[name].due:
+                pod = self._current(self._facts[entry.pod.uid].pod)
+                if pod is None or entry.deadline is None:
                     continue
                 grace = granted(pod, entry.deadline, self._now)
-                if grace is not None and self._remove(pod, RemovalMethod.DELETED, grace):
+                if grace is not None and self._delete_pod(pod, grace):
                     changed.add(name)
         return changed
 
     def _evict(self) -> set[str]:
-        """Evict what budgets and rate allow, queue by queue; returns the nodes."""
+        """Evict what budgets and rate allow, queue by queue; returns the nodes to plan again."""
         changed: set[str] = set()
+        floor = math.floor(self._now)
         for keys in sorted(self._unblocked):
             queue = self._queues[keys]
             if is_stale := queue.reversed_at not in (None, self._now):
                 queue.reversed_at = None  # every pod is tried, and gets a new rank
             blocked = []
             for queued in queue.in_order():
-                pod = self._pods[queued.node].get(queued.entry.pod.uid)
-                if pod is None or pod.deletion_timestamp is not None:
+                uid = queued.entry.pod.uid
+                if uid in self._removals:
                     continue
-                if self._is_allowed(keys, pod):
-                    self._remove(pod, RemovalMethod.EVICTED, grace_of(pod))
-                    if not self._keeps_plan(queued.node, pod.uid):
+                facts = self._facts[uid]
+                if self._is_allowed(keys, facts):
+                    self._mark_removed(facts, RemovalMethod.EVICTED, facts.grace, floor + facts.grace)
+                    self._charge_budgets(facts)
+                    if uid not in self._awaited[queued.node]:
                         changed.add(queued.node)
                     continue
                 blocked.append(queued)
@@ -385,30 +435,30 @@ class _Simulation:
 
     def _add(self, queued: QueuedPod) -> None:
         """Put a pod into its queue, or move it there."""
-        queue, rank, pod = self._queues[queued.entry.budgets], self._rank(queued), queued.entry.pod
-        queue.add(queued, rank)
-        queue.may_skip = queue.may_skip or not pod.ready or pod.phase in UNCHARGED_PHASES
-        if rank[0]:
+        queue, facts = self._queues[queued.entry.budgets], self._facts[queued.entry.pod.uid]
+        place = (0, *queued.turn, facts.number)
+        if self._scenario.last_first and self._queued_at[facts.pod.uid] == self._now:
+            place = (1, *(-each for each in place[1:]))
             queue.reversed_at = self._now
+        queue.add(queued, place)
+        queue.may_skip = queue.may_skip or facts.is_uncharged or not facts.pod.ready
 
-    def _rank(self, queued: QueuedPod) -> Rank:
-        uid = queued.entry.pod.uid
-        place = (*queued.turn, self._facts[uid].number)
-        if self._scenario.last_first and self._queued_at[uid] == self._now:
-            return (1, *(-each for each in place))
-        return (0, *place)
-
-    def _is_allowed(self, keys: tuple[BudgetKey, ...], pod: Pod) -> bool:
+    def _is_allowed(self, keys: tuple[BudgetKey, ...], facts: PodFacts) -> bool:
         if not keys:
             at = self._rate_limit.take(self._now)
             if at is not None:
                 self._wake = at
             return at is None
-        verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in keys))
-        return verdict.allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
+        verdicts = self._budgets[keys[0]].allows
+        allows = verdicts.get((keys, facts.charge))  # the others of several are not decisive
+        if allows is None:
+            verdict = eviction_verdict(facts.pod, tuple(self._budgets[key].budget for key in keys))
+            allows = verdicts[keys, facts.charge] = verdict.allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
+        return allows
 
-    def _remove(self, pod: Pod, method: RemovalMethod, grace: int) -> bool:
-        """Remove a pod, for the first time or with less grace; returns whether that changes anything."""
+    def _delete_pod(self, pod: Pod, grace: int) -> bool:
+        """Delete a pod, for the first time or with less grace; returns whether that changes anything."""
+        facts = self._facts[pod.uid]
         if pod.deletion_timestamp is None:
             ends = math.floor(self._now) + grace
         elif grace < granted_already(pod):
@@ -416,42 +466,58 @@ class _Simulation:
             ends = max(math.floor(first) + grace, math.floor(self._now))
         else:
             return False
-        self._mark_removed(pod, method, grace, ends)
+        self._mark_removed(facts, RemovalMethod.DELETED, grace, ends)
         if pod.deletion_timestamp is None:
-            self._charge_budgets(pod)
+            self._charge_budgets(facts)
+            for key in facts.budgets:
+                self._unblocked |= self._queues_of[key]
         return True
 
-    def _mark_removed(self, pod: Pod, method: RemovalMethod, grace: int, ends: int | None = None) -> None:
-        """Let a pod terminate. `ends`: when its grace ends, in whole seconds; None: counted from now."""
-        at = math.floor(self._now) + grace if ends is None else ends
-        self._removals[pod.uid].append(PodRemoval(self._now, method, grace))
-        terminating = msgspec.structs.replace(pod, deletion_timestamp=float(at), deletion_grace_seconds=grace)
-        name = self._facts[pod.uid].node
-        self._pods[name][pod.uid] = terminating
-        self._first_plans.pop(name, None)
-        self._terminate(terminating, self._now + grace)
+    def _mark_removed(self, facts: PodFacts, method: RemovalMethod, grace: int, ends: int) -> None:
+        """Let a pod terminate. `ends`: when its grace ends, in whole seconds."""
+        uid = facts.pod.uid
+        self._removals[uid] = (*self._removals.get(uid, ()), PodRemoval(self._now, method, grace))
+        self._deletions[uid] = (float(ends), grace)
+        self._first_plans.pop(facts.node, None)
+        self._terminate(facts, self._now + grace)
 
-    def _charge_budgets(self, pod: Pod) -> None:
-        for key in self._facts[pod.uid].budgets:
-            if pod.ready:
+    def _charge_budgets(self, facts: PodFacts) -> None:
+        for key in facts.budgets:
+            if facts.pod.ready:
                 self._adjust_healthy(key, -1)
             # Whether the replacement of a pod that is not Ready becomes Ready is not known.
-            if pod.ready or self._scenario.pods_recover:
-                self._push(self._replacement_ready_at(pod, key), budget=key)
+            if facts.pod.ready or self._scenario.pods_recover:
+                self._push(self._replacement_ready_at(facts, key), budget=key)
 
-    def _terminate(self, pod: Pod, latest: float) -> None:
+    def _terminate(self, facts: PodFacts, latest: float) -> None:
         """Terminate a removed pod: by `latest`, when its kubelet kills it, if the node has one that works."""
-        facts = self._facts[pod.uid]
-        at = latest if self._nodes[facts.node].view.node.ready else math.inf
+        uid, name = facts.pod.uid, facts.node
+        at = latest if facts.has_kubelet else math.inf
         if self._stops_within is not None:
             at = min(at, self._now + self._stops_within)
-        if pod.phase in UNCHARGED_PHASES or self._is_quick(facts.node, facts.wave):
+        if facts.is_uncharged or self._is_quick(name, facts.wave):
             at = self._now
-        if at != self._terminates_at.get(pod.uid):
-            self._terminates_at[pod.uid] = at
-            self._push(at, uid=pod.uid)
+        known = self._terminates_at.get(uid)
+        if at == known:
+            return
+        self._terminates_at[uid] = at
+        if at < math.inf:
+            self._last_end = max(self._last_end, at)
+        if at == self._now and not self._stopping:
+            self._push(at)
+        if at == self._now:
+            self._stopping.add(uid)
+        if uid not in self._awaited.get(name, ()):
+            self._push(at, uid=uid)
+        elif known is None:  # otherwise the node is planned again
+            self._running[name] -= 1
+            self._wave_ends[name] = max(self._wave_ends[name], at)
+            if not self._running[name]:
+                self._push(self._wave_ends[name], node=name)
 
     def _is_quick(self, name: str, wave: int) -> bool:
+        if not self._scenario.mixture:
+            return not self._scenario.uses_grace
         found = self._quick.get((name, wave))
         if found is None:
             found = self._quick[name, wave] = self._scenario.is_quick(name, wave)
