@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -21,10 +21,11 @@ EvictionRank = tuple[float, float, str, str]
 
 def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) -> EvictionRank:
     """Earliest deadline first, then the oldest termination; names make it total. Times are Unix seconds."""
-    return (*_turn(deadline, since), *key)
+    return (*turn_of(deadline, since), *key)
 
 
-def _turn(deadline: float | None, since: float) -> tuple[float, float]:
+def turn_of(deadline: float | None, since: float) -> tuple[float, float]:
+    """The rank without names."""
     return (math.inf if deadline is None else deadline, since)
 
 
@@ -43,7 +44,7 @@ class QueuedPod(msgspec.Struct, frozen=True, gc=False):
     @property
     def turn(self) -> tuple[float, float]:
         """The rank without names: equal for pods of which it is not known which goes first."""
-        return _turn(self.entry.deadline, self.since)
+        return turn_of(self.entry.deadline, self.since)
 
 
 def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]:
@@ -126,8 +127,10 @@ class RateLimit:
         return None
 
 
-Rank = tuple[float, ...]
-"""Position in a queue: less is earlier."""
+Place = tuple[bool, float, float, int, str]
+"""Place of a pod in a queue: less is earlier. Whether it comes after all others, its turn, a number for its
+name, and its UID. All but the UID are negative in a reversed order.
+"""
 
 
 class SimulatedQueue:
@@ -135,30 +138,29 @@ class SimulatedQueue:
 
     `may_skip`: a budget may allow a pod but not the one before it, because one of them is not Ready. Otherwise the
     first pod that is refused is refused for all, and thousands of others are not tried at each event. `reversed_at`:
-    the instant for which ranks were reversed.
+    the instant for which places were reversed.
     """
 
     def __init__(self) -> None:
         self.may_skip = False
         self.reversed_at: float | None = None
-        self._heap: list[tuple[Rank, str]] = []
-        self._waiting: dict[str, tuple[Rank, QueuedPod]] = {}
+        self._heap: list[Place] = []
+        self._waiting: dict[str, Place] = {}
 
-    def add(self, queued: QueuedPod, place: Rank) -> None:
+    def add(self, place: Place) -> None:
         """Add a pod, or move it."""
-        uid = queued.entry.pod.uid
-        heapq.heappush(self._heap, (place, uid))
-        self._waiting[uid] = (place, queued)
+        heapq.heappush(self._heap, place)
+        self._waiting[place[-1]] = place
 
     def remove(self, uid: str) -> None:
         """Remove a pod."""
         self._waiting.pop(uid, None)
 
-    def in_order(self) -> Iterator[QueuedPod]:
-        """Take the pods out one by one, in order; a pod that is added again meanwhile waits on."""
+    def pop(self) -> Place | None:
+        """Take the first pod out of the queue; None: it is empty."""
         while self._heap:
-            place, uid = heapq.heappop(self._heap)
-            found = self._waiting.get(uid)
-            if found is not None and found[0] == place:
-                del self._waiting[uid]
-                yield found[1]
+            place = heapq.heappop(self._heap)
+            if self._waiting.get(place[-1]) is place:
+                del self._waiting[place[-1]]
+                return place
+        return None

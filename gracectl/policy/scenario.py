@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from zlib import crc32
 
@@ -13,7 +12,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey, is_evicted
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.eviction_queues import EvictionRate, QueuedPod
+from gracectl.policy.eviction_queues import EvictionRate, Place, turn_of
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Plan, PodPlan
 
@@ -25,20 +24,26 @@ class DrainingNode(msgspec.Struct, frozen=True):
     since: float
 
 
+NO_BUDGET = 0
+"""Number of the queue of pods without a budget, which wait for the rate limit."""
+
+
 class PodFacts(msgspec.Struct, frozen=True, gc=False):
-    """What never changes about a pod. `number`: its place among all names. `kind`, `owner`: of its controller, and its
-    UID; empty without one. `grace`: seconds of its own. `charge`: what a budget's verdict about it depends on.
+    """What never changes about a pod. `lane`: number of its queue; `numbers`: of its budgets. `number`: its place among
+    all names. `kind`, `owner`: of its controller, and its UID; empty without one. `grace`: seconds of its own.
+    `charge`: what a budget's verdict depends on.
     """
 
     pod: Pod
     node: str
-    budgets: tuple[BudgetKey, ...]
+    lane: int
+    numbers: tuple[int, ...]
     wave: int
     number: int
     kind: str
     owner: str
     grace: int
-    charge: tuple[bool, str]
+    charge: tuple[bool, str, int]
     is_uncharged: bool
     has_kubelet: bool
 
@@ -46,9 +51,9 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
 class Beginning:
     """Nodes at the instant `at` from which they are drained, with the `plans` of that instant.
 
-    `facts`: by UID of each pod. `queues_of`: the sets of budgets that a budget is part of. `uids_under`: the pods that
-    a budget selects. `removed`: the pods that terminate, or are evicted by the status of a budget. `first_queued`: the
-    pods to evict now, by node.
+    `facts`: by UID of each pod. `lanes`: number of each queue, by its budgets, in their order. `lanes_of`: the queues
+    of a budget, by its number, which is its place in `budgets`. `under`: the pods that a budget selects. `removed`: the
+    pods that terminate, or are evicted by the status of a budget. `first_places`: of the pods to evict now, by node.
     """
 
     def __init__(self, nodes: Sequence[DrainingNode], plans: Sequence[Plan], at: float, rate: EvictionRate) -> None:
@@ -56,44 +61,55 @@ class Beginning:
         self.rate = rate
         self.nodes = {each.view.node.name: each for each in nodes}
         self.plans = dict(zip(self.nodes, plans, strict=True))
-        self.first_queued = {name: queued_pods(self.nodes[name], each) for name, each in self.plans.items()}
-        self.budgets: dict[BudgetKey, PodDisruptionBudget] = {}
-        self.queues_of: dict[BudgetKey, set[tuple[BudgetKey, ...]]] = defaultdict(set)
-        self.uids_under: dict[BudgetKey, list[str]] = defaultdict(list)
+        found = [each.view.budgets.get(pod.uid, ()) for each in nodes for pod in each.view.pods]
+        self.budgets = {budget.key: budget for budgets in found for budget in budgets}
+        self.lanes = {keys: lane for lane, keys in enumerate(sorted({(), *map(_keys, found)}))}
+        self.lanes_of: list[set[int]] = [set() for _ in self.budgets]
+        self.under: dict[BudgetKey, list[PodFacts]] = {key: [] for key in self.budgets}
         self.facts: dict[str, PodFacts] = {}
         self.removed: list[PodFacts] = []
+        number_of = {key: number for number, key in enumerate(self.budgets)}
         in_order = sorted((pod.key, pod.uid) for each in nodes for pod in each.view.pods)
-        numbers = {uid: number for number, (_, uid) in enumerate(in_order)}
+        places = {uid: place for place, (_, uid) in enumerate(in_order)}
         for each, decision in zip(nodes, plans, strict=True):
             node = each.view.node
             for entry in decision.pods:
                 pod, owner = entry.pod, entry.pod.controller
                 budgets = each.view.budgets.get(pod.uid, ())
+                keys = _keys(budgets)
                 facts = self.facts[pod.uid] = PodFacts(
                     pod=pod,
                     node=node.name,
-                    budgets=tuple([budget.key for budget in budgets]),
+                    lane=self.lanes[keys],
+                    numbers=tuple([number_of[key] for key in keys]),
                     wave=entry.wave,
-                    number=numbers[pod.uid],
+                    number=places[pod.uid],
                     kind="" if owner is None else owner.kind,
                     owner="" if owner is None else owner.uid,
                     grace=grace_of(pod),
-                    charge=(pod.ready, pod.phase),
+                    charge=(pod.ready, pod.phase, len(keys)),
                     is_uncharged=pod.phase in UNCHARGED_PHASES,
                     has_kubelet=node.ready,
                 )
-                for budget in budgets:
-                    self.budgets[budget.key] = budget
-                    self.queues_of[budget.key].add(facts.budgets)
-                    self.uids_under[budget.key].append(pod.uid)
+                for key, number in zip(keys, facts.numbers, strict=True):
+                    self.lanes_of[number].add(facts.lane)
+                    self.under[key].append(facts)
                 if pod.deletion_timestamp is not None or any(is_evicted(pod, budget) for budget in budgets):
                     self.removed.append(facts)
+        self.first_places = {
+            name: tuple([place_of(self.nodes[name], entry, self.facts) for entry in each.leaving])
+            for name, each in self.plans.items()
+        }
 
 
-def queued_pods(node: DrainingNode, decision: Plan) -> tuple[QueuedPod, ...]:
-    """The pods to evict now by the plan of a node."""
-    name, since = node.view.node.name, node.since
-    return tuple([QueuedPod(name, since, entry) for entry in decision.leaving])
+def _keys(budgets: Iterable[PodDisruptionBudget]) -> tuple[BudgetKey, ...]:
+    return tuple([budget.key for budget in budgets])
+
+
+def place_of(node: DrainingNode, entry: PodPlan, facts: Mapping[str, PodFacts]) -> Place:
+    """The place of a pod in its queue."""
+    uid = entry.pod.uid
+    return (False, *turn_of(entry.deadline, node.since), facts[uid].number, uid)
 
 
 class Scenario(msgspec.Struct, frozen=True):

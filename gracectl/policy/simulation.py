@@ -27,9 +27,10 @@ from gracectl.policy.budgets import (
     is_counted,
 )
 from gracectl.policy.deadlines import granted, granted_already
-from gracectl.policy.eviction_queues import QueuedPod, RateLimit, SimulatedQueue
+from gracectl.policy.eviction_queues import Place, RateLimit, SimulatedQueue
 from gracectl.policy.plan import Outcome, Plan, PodPlan, plan
 from gracectl.policy.scenario import (
+    NO_BUDGET,
     Beginning,
     DrainingNode,
     PodFacts,
@@ -37,7 +38,7 @@ from gracectl.policy.scenario import (
     RemovalMethod,
     Scenario,
     SimulationResult,
-    queued_pods,
+    place_of,
 )
 from gracectl.policy.volumes import has_volumes
 
@@ -56,9 +57,9 @@ def simulate(beginning: Beginning, scenario: Scenario) -> SimulationResult:
     return _Simulation(beginning, scenario).run()
 
 
-_Event = tuple[BudgetKey | None, str, str]
-"""Event of the simulated cluster: a budget gains a healthy pod, the last awaited pod (or the volumes) of a node is gone,
-or another pod (UID) has stopped; without any of them only time has passed.
+_Event = tuple[int | None, str, str]
+"""Event of the simulated cluster: a budget (by number) gains a healthy pod, the last awaited pod or the volumes of a
+node are gone, or another pod (UID) has stopped; without any of them only time has passed.
 """
 
 
@@ -69,7 +70,7 @@ class _Health:
 
     def __init__(self, budget: PodDisruptionBudget) -> None:
         self.budget = budget
-        self.allows: dict[tuple[tuple[BudgetKey, ...], tuple[bool, str]], bool] = {}
+        self.allows: dict[tuple[bool, str, int], bool] = {}
         self.after: dict[int, _Health] = {}
 
 
@@ -80,29 +81,30 @@ class _Simulation:
         self._scenario = scenario
         self._nodes = beginning.nodes
         self._facts = beginning.facts
-        self._queues_of = beginning.queues_of
+        self._keys = tuple(beginning.budgets)
         self._first_plans = {**beginning.plans}  # until the pods of the node change
         self._plans: dict[str, Plan] = {}
         self._awaited: dict[str, frozenset[str]] = {}  # see Plan.awaited; by node
         self._running: dict[str, int] = {}  # number of awaited pods that are not removed, by node
         self._wave_ends: dict[str, float] = {}  # when the last of the others has stopped, by node
         self._plan_changes: list[tuple[float, str]] = []  # heap of the instants at which plans change by themselves
-        self._budgets = {key: _Health(budget) for key, budget in beginning.budgets.items()}
+        self._budgets = [_Health(budget) for budget in beginning.budgets.values()]
         self._known: dict[tuple[BudgetKey, int, int], _Health] = {}
-        self._queues: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
-        self._unblocked: set[tuple[BudgetKey, ...]] = set()  # queues in which a pod may be allowed now
+        self._queues = [SimulatedQueue() for _ in beginning.lanes]
+        self._unblocked: set[int] = set()  # queues in which a pod may be allowed now
         self._removals: dict[str, tuple[PodRemoval, ...]] = {}
-        self._deletions: dict[str, tuple[float, int]] = {}  # deletionTimestamp and grace by pod uid, once removed
+        self._evictions: dict[int, tuple[PodRemoval]] = {}  # of this instant, by grace
+        self._deletions: dict[str, float] = {}  # deletionTimestamp by pod uid, once deleted
         self._terminates_at: dict[str, float] = {}  # by pod uid, once removed
         self._stopping: set[str] = set()  # pods that stop now, and have not been handled yet
         self._last_end = beginning.at
-        self._replacement_ready: dict[tuple[str, BudgetKey], float] = {}  # by owner and budget
+        self._replacement_ready: dict[tuple[str, int], float] = {}  # by owner and budget
         self._drained: dict[str, float] = {}
         self._detaching: dict[str, float] = {}  # until when volumes are being detached, by node
         self._detached: set[str] = set()
         self._events: dict[float, list[_Event]] = {}
         self._instants: list[float] = []  # heap of the instants with events
-        self._takes: dict[BudgetKey, float] = {}  # seconds of a replacement
+        self._takes: dict[int, float] = {}  # seconds of a replacement, by number of the budget
         self._quick: dict[tuple[str, int], bool] = {}  # by node and wave
         self._stops_within = scenario.observed.termination_seconds if scenario.is_expected else None
         self._rate_limit = RateLimit(beginning.rate, beginning.at)
@@ -121,6 +123,7 @@ class _Simulation:
             if next_instant is None:
                 break
             self._now = next_instant
+            self._evictions.clear()
             changed = self._handle_events()
         self._now = max(self._now, self._last_end)
         terminated = {uid: at for uid, at in self._terminates_at.items() if at < math.inf}
@@ -133,10 +136,13 @@ class _Simulation:
         for entry in self._decided(name).left:
             pod = entry.pod
             if pod.deletion_timestamp is None and entry.is_queued:
-                verdict = eviction_verdict(pod, tuple(self._budgets[key].budget for key in entry.budgets))
+                verdict = eviction_verdict(pod, self._budgets_of(self._facts[pod.uid]))
                 yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
             else:
                 yield entry
+
+    def _budgets_of(self, facts: PodFacts) -> tuple[PodDisruptionBudget, ...]:
+        return tuple(self._budgets[number].budget for number in facts.numbers)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
@@ -145,45 +151,42 @@ class _Simulation:
 
         It begins with what the statuses will be: with evictions counted that are only charged now.
         """
-        replaced: dict[BudgetKey, list[float]] = defaultdict(list)
+        replaced: dict[int, list[float]] = defaultdict(list)
         for facts in self._beginning.removed:
             ends = facts.pod.deletion_timestamp
             if ends is None:
-                self._mark_removed(facts, RemovalMethod.EVICTED, facts.grace, math.floor(self._now) + facts.grace)
+                self._mark_evicted(facts)
             else:
                 self._terminate(facts, ends if ends > self._now else math.inf)  # it may stay indefinitely
-            for key in facts.budgets:
-                replaced[key].append(self._replacement_ready_at(facts, key))
-        for key, health in self._budgets.items():
+            for number in facts.numbers:
+                replaced[number].append(self._replacement_ready_at(facts, number))
+        for number, health in enumerate(self._budgets):
             budget = health.budget
             if self._is_uncounted(budget):
-                self._start_uncounted(budget)
+                self._start_uncounted(health)
                 continue
             in_flight = evictions_in_flight(budget)
             healthy = budget.current_healthy - in_flight
             health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, current_healthy=healthy
             )
-            missing = max(budget.expected_pods - healthy, 0)
-            late = [*sorted(replaced[key]), *self._recovering(budget, missing, len(replaced[key]), in_flight)]
-            for at in [self._now] * missing if self._scenario.pods_recover else late[:missing]:
-                self._push(at, budget=key)
+            if missing := max(budget.expected_pods - healthy, 0):
+                seen = sorted(replaced[number])
+                late = [*seen, *self._recovering(budget, missing, len(seen), in_flight)]
+                for at in [self._now] * missing if self._scenario.pods_recover else late[:missing]:
+                    self._push(at, budget=number)
 
     def _is_uncounted(self, budget: PodDisruptionBudget) -> bool:
         """Whether the status says nothing yet; pods that it can never count are another matter."""
         if failure_of(budget) is not None or is_counted(budget):
             return False
-        return not any(has_no_scale(pod, budget) for pod in self._pods_under(budget.key))
+        return not any(has_no_scale(facts.pod, budget) for facts in self._beginning.under[budget.key])
 
-    def _pods_under(self, key: BudgetKey) -> Iterator[Pod]:
-        return (self._facts[uid].pod for uid in self._beginning.uids_under[key])
-
-    def _start_uncounted(self, budget: PodDisruptionBudget) -> None:
+    def _start_uncounted(self, health: _Health) -> None:
         """Start with a budget that is being counted: it may allow everything, or nothing."""
-        health = self._budgets[budget.key]
-        health.after = {-1: health, 1: health}
+        budget, health.after = health.budget, {-1: health, 1: health}
         if self._scenario.pods_recover:
-            most = len(self._beginning.uids_under[budget.key])
+            most = len(self._beginning.under[budget.key])
             health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most
             )
@@ -210,11 +213,11 @@ class _Simulation:
         takes = self._scenario.takes(key)
         if self._scenario.is_expected or self._scenario.is_quick(key):
             return takes
-        under = [facts for uid in self._beginning.uids_under[key] if (facts := self._facts[uid]).kind not in RECREATED_IMMEDIATELY]
-        return takes + max((facts.grace for facts in under), default=0)
+        under = self._beginning.under[key]
+        return takes + max((facts.grace for facts in under if facts.kind not in RECREATED_IMMEDIATELY), default=0)
 
-    def _replacement_ready_at(self, facts: PodFacts, key: BudgetKey) -> float:
-        """When the replacement of a removed pod is Ready; infinity if there will be none.
+    def _replacement_ready_at(self, facts: PodFacts, number: int) -> float:
+        """When the replacement of a removed pod under a budget is Ready; infinity if there will be none.
 
         ::
 
@@ -224,16 +227,16 @@ class _Simulation:
         """
         if facts.kind in ("", names.DAEMON_SET):
             return math.inf
-        takes = self._takes.get(key)
+        takes = self._takes.get(number)
         if takes is None:
-            takes = self._takes[key] = self._scenario.takes(key)
+            takes = self._takes[number] = self._scenario.takes(self._keys[number])
         if facts.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
             return self._now + takes  # observed durations count from the eviction
-        previous_ready = self._replacement_ready.get((facts.owner, key), -math.inf)
+        previous_ready = self._replacement_ready.get((facts.owner, number), -math.inf)
         ready = max(self._terminates_at.get(facts.pod.uid, math.inf), previous_ready) + takes
         if takes and self._is_mistaken_for_successor(facts):
             ready = max(ready, self._now + NAMESAKE_TIMEOUT_SECONDS)
-        self._replacement_ready[facts.owner, key] = ready
+        self._replacement_ready[facts.owner, number] = ready
         return ready
 
     def _is_mistaken_for_successor(self, facts: PodFacts) -> bool:
@@ -245,7 +248,7 @@ class _Simulation:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at: float, *, budget: BudgetKey | None = None, node: str = "", uid: str = "") -> None:
+    def _push(self, at: float, *, budget: int | None = None, node: str = "", uid: str = "") -> None:
         if at < math.inf:
             at = max(at, self._now)
             if (events := self._events.get(at)) is None:
@@ -273,13 +276,13 @@ class _Simulation:
                 changed.add(name)
         if self._wake is not None and self._wake <= self._now:
             self._wake = None
-            self._unblocked.add(())
+            self._unblocked.add(NO_BUDGET)
         self._stopping.clear()
         while self._instants and self._instants[0] <= self._now:
             for budget, node, uid in self._events.pop(heapq.heappop(self._instants)):
                 if budget is not None:
                     self._adjust_healthy(budget, 1)
-                    self._unblocked |= self._queues_of[budget]
+                    self._unblocked |= self._beginning.lanes_of[budget]
                 elif node:
                     if self._detaching.get(node) == self._now:
                         self._detached.add(node)
@@ -291,13 +294,13 @@ class _Simulation:
                         changed.add(name)
         return changed
 
-    def _adjust_healthy(self, key: BudgetKey, change: int) -> None:
+    def _adjust_healthy(self, number: int, change: int) -> None:
         """Change the number of healthy pods of a budget, and what it allows."""
-        health = self._budgets[key]
+        health = self._budgets[number]
         after = health.after.get(change)
         if after is None:
             after = health.after[change] = self._adjusted(health.budget, change)
-        self._budgets[key] = after
+        self._budgets[number] = after
 
     def _adjusted(self, budget: PodDisruptionBudget, change: int) -> _Health:
         """Never more healthy pods than it expects: the replacement of a pod that was not Ready may be the one that was
@@ -324,10 +327,11 @@ class _Simulation:
         """The pod as it is now; None: it is gone."""
         if self._terminates_at.get(pod.uid, math.inf) <= self._now and pod.uid not in self._stopping:
             return None
-        if (deletion := self._deletions.get(pod.uid)) is None:
+        if (removals := self._removals.get(pod.uid)) is None:
             return pod
-        at, grace = deletion
-        return msgspec.structs.replace(pod, deletion_timestamp=at, deletion_grace_seconds=grace)
+        last = removals[-1]
+        at = self._deletions.get(pod.uid, float(math.floor(last.at) + last.grace))
+        return msgspec.structs.replace(pod, deletion_timestamp=at, deletion_grace_seconds=last.grace)
 
     def _awaited_in(self, decision: Plan, node: DrainingNode) -> frozenset[str]:
         """The pods of which only the last one changes the plan of a node when it is gone. So a node is planned once a
@@ -366,20 +370,17 @@ class _Simulation:
         is_drained = decision.drained or decision.is_stuck  # when stuck pods end is unknown
         if is_drained:
             self._drained[name] = self._now
-            queued = ()
-        elif first is not None:
-            queued = self._beginning.first_queued[name]
+        elif first is None:
+            for entry in decision.leaving:
+                known = before.pop(entry.pod.uid, None)
+                if known is None or known.deadline != entry.deadline:
+                    self._join(self._facts[entry.pod.uid], place_of(self._nodes[name], entry, self._facts))
         else:
-            queued = queued_pods(self._nodes[name], decision)
-        for each in queued:
-            entry = each.entry
-            known = before.pop(entry.pod.uid, None)
-            if known is None or known.deadline != entry.deadline:
-                self._queued_at.setdefault(entry.pod.uid, self._now)
-                self._add(each)
-                self._unblocked.add(entry.budgets)
-        for uid, entry in before.items():
-            self._queues[entry.budgets].remove(uid)
+            for place in self._beginning.first_places[name]:
+                self._join(self._facts[place[-1]], place)
+        for uid in before:
+            if uid not in self._removals:
+                self._queues[self._facts[uid].lane].remove(uid)
 
     def _detach(self, name: str, decision: Plan) -> None:
         """Detach the volumes of a node if the last of its pods with volumes is gone."""
@@ -408,52 +409,59 @@ class _Simulation:
     def _evict(self) -> set[str]:
         """Evict what budgets and rate allow, queue by queue; returns the nodes to plan again."""
         changed: set[str] = set()
-        floor = math.floor(self._now)
-        for keys in sorted(self._unblocked):
-            queue = self._queues[keys]
+        for lane in sorted(self._unblocked):
+            queue = self._queues[lane]
             if is_stale := queue.reversed_at not in (None, self._now):
                 queue.reversed_at = None  # every pod is tried, and gets a new rank
             blocked = []
-            for queued in queue.in_order():
-                uid = queued.entry.pod.uid
+            while (place := queue.pop()) is not None:
+                uid = place[-1]
                 if uid in self._removals:
                     continue
                 facts = self._facts[uid]
-                if self._is_allowed(keys, facts):
-                    self._mark_removed(facts, RemovalMethod.EVICTED, facts.grace, floor + facts.grace)
+                if self._is_allowed(facts):
+                    self._mark_evicted(facts)
                     self._charge_budgets(facts)
-                    if uid not in self._awaited[queued.node]:
-                        changed.add(queued.node)
+                    if uid not in self._awaited[facts.node]:
+                        changed.add(facts.node)
                     continue
-                blocked.append(queued)
-                if not keys or not (is_stale or queue.may_skip):
+                blocked.append(place)
+                if lane == NO_BUDGET or not (is_stale or queue.may_skip):
                     break  # the others wait for the same tokens, or the same disruption
-            for queued in blocked:
-                self._add(queued)
+            for place in blocked:
+                self._add(queue, self._facts[place[-1]], place)
         self._unblocked.clear()
         return changed
 
-    def _add(self, queued: QueuedPod) -> None:
+    def _join(self, facts: PodFacts, place: Place) -> None:
         """Put a pod into its queue, or move it there."""
-        queue, facts = self._queues[queued.entry.budgets], self._facts[queued.entry.pod.uid]
-        place = (0, *queued.turn, facts.number)
-        if self._scenario.last_first and self._queued_at[facts.pod.uid] == self._now:
-            place = (1, *(-each for each in place[1:]))
-            queue.reversed_at = self._now
-        queue.add(queued, place)
+        queue = self._queues[facts.lane]
+        self._queued_at.setdefault(facts.pod.uid, self._now)
+        self._unblocked.add(facts.lane)
+        self._add(queue, facts, place)
         queue.may_skip = queue.may_skip or facts.is_uncharged or not facts.pod.ready
 
-    def _is_allowed(self, keys: tuple[BudgetKey, ...], facts: PodFacts) -> bool:
-        if not keys:
+    def _add(self, queue: SimulatedQueue, facts: PodFacts, place: Place) -> None:
+        if self._scenario.last_first:
+            is_reversed, deadline, since, number, uid = place
+            goes_last = self._queued_at[uid] == self._now
+            if goes_last:
+                queue.reversed_at = self._now
+            if goes_last is not is_reversed:
+                place = (goes_last, -deadline, -since, -number, uid)
+        queue.add(place)
+
+    def _is_allowed(self, facts: PodFacts) -> bool:
+        if facts.lane == NO_BUDGET:
             at = self._rate_limit.take(self._now)
             if at is not None:
                 self._wake = at
             return at is None
-        verdicts = self._budgets[keys[0]].allows
-        allows = verdicts.get((keys, facts.charge))  # the others of several are not decisive
+        verdicts = self._budgets[facts.numbers[0]].allows
+        allows = verdicts.get(facts.charge)
         if allows is None:
-            verdict = eviction_verdict(facts.pod, tuple(self._budgets[key].budget for key in keys))
-            allows = verdicts[keys, facts.charge] = verdict.allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
+            allowance = eviction_verdict(facts.pod, self._budgets_of(facts)).allowance
+            allows = verdicts[facts.charge] = allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
         return allows
 
     def _delete_pod(self, pod: Pod, grace: int) -> bool:
@@ -466,28 +474,37 @@ class _Simulation:
             ends = max(math.floor(first) + grace, math.floor(self._now))
         else:
             return False
-        self._mark_removed(facts, RemovalMethod.DELETED, grace, ends)
-        if pod.deletion_timestamp is None:
-            self._charge_budgets(facts)
-            for key in facts.budgets:
-                self._unblocked |= self._queues_of[key]
-        return True
-
-    def _mark_removed(self, facts: PodFacts, method: RemovalMethod, grace: int, ends: int) -> None:
-        """Let a pod terminate. `ends`: when its grace ends, in whole seconds."""
-        uid = facts.pod.uid
-        self._removals[uid] = (*self._removals.get(uid, ()), PodRemoval(self._now, method, grace))
-        self._deletions[uid] = (float(ends), grace)
+        self._removals[pod.uid] = (
+            *self._removals.get(pod.uid, ()),
+            PodRemoval(self._now, RemovalMethod.DELETED, grace),
+        )
+        self._deletions[pod.uid] = float(ends)
         self._first_plans.pop(facts.node, None)
         self._terminate(facts, self._now + grace)
+        if pod.deletion_timestamp is None:
+            self._charge_budgets(facts)
+            for number in facts.numbers:
+                self._unblocked |= self._beginning.lanes_of[number]
+        return True
+
+    def _mark_evicted(self, facts: PodFacts) -> None:
+        """Let an evicted pod terminate."""
+        removal = self._evictions.get(facts.grace)
+        if removal is None:
+            removal = (PodRemoval(self._now, RemovalMethod.EVICTED, facts.grace),)
+            self._evictions[facts.grace] = removal
+        self._removals[facts.pod.uid] = removal
+        if self._first_plans:
+            self._first_plans.pop(facts.node, None)
+        self._terminate(facts, self._now + facts.grace)
 
     def _charge_budgets(self, facts: PodFacts) -> None:
-        for key in facts.budgets:
+        for number in facts.numbers:
             if facts.pod.ready:
-                self._adjust_healthy(key, -1)
+                self._adjust_healthy(number, -1)
             # Whether the replacement of a pod that is not Ready becomes Ready is not known.
             if facts.pod.ready or self._scenario.pods_recover:
-                self._push(self._replacement_ready_at(facts, key), budget=key)
+                self._push(self._replacement_ready_at(facts, number), budget=number)
 
     def _terminate(self, facts: PodFacts, latest: float) -> None:
         """Terminate a removed pod: by `latest`, when its kubelet kills it, if the node has one that works."""
@@ -503,9 +520,9 @@ class _Simulation:
         self._terminates_at[uid] = at
         if at < math.inf:
             self._last_end = max(self._last_end, at)
-        if at == self._now and not self._stopping:
-            self._push(at)
         if at == self._now:
+            if not self._stopping:
+                self._push(at)
             self._stopping.add(uid)
         if uid not in self._awaited.get(name, ()):
             self._push(at, uid=uid)
