@@ -10,6 +10,7 @@ a pod also follow from those of the pods that it waits for.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -141,10 +142,10 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     beginning = Beginning(nodes, plans, now, assumptions.rate)
     results = [simulate(beginning, scenario) for scenario in _scenarios(plans, assumptions)]
     expected = _expected(beginning, assumptions)
-    simultaneous = _simultaneous_removals(plans, results)
+    removals = _removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
-        pods = _forecast_pods(decision, results, simultaneous)
+        pods = _forecast_pods(decision, results, removals)
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         drained, pods = _answered(each.view, bounds, pods, expected.get(each.view.node.name))
         if isinstance(drained, Window) and (stuck := _may_be_stuck(each.view, decision, now)):
@@ -267,10 +268,10 @@ def _bounded(bounds: Bounds | None) -> Window | None:
 
 
 def _forecast_pods(
-    decision: Plan, results: Sequence[SimulationResult], simultaneous: Mapping[str, Bounds | None]
+    decision: Plan, results: Sequence[SimulationResult], removals: Mapping[str, Bounds | None]
 ) -> tuple[PodForecast, ...]:
-    """Forecast the pods of one node, in the plan's order. `simultaneous`: see `_simultaneous_removals`."""
-    joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid)) for entry in decision.pods]
+    """Forecast the pods of one node, in the plan's order. `removals`: see `_removals`."""
+    joined = [_from_simulations(entry, results, removals[entry.pod.uid]) for entry in decision.pods]
     alone = [_with_grace(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # all wait for that pod, and for nothing else
@@ -284,34 +285,58 @@ def _forecast_pods(
     return tuple(_with_grace(each, decision.deadline) for each in behind)
 
 
-def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationResult]) -> dict[str, Bounds | None]:
-    """Removal times of the simultaneous pods, by pod UID. Computed once for hundreds of pods with equal sets."""
-    found = _simultaneous_pods(plans, results)
-    windows = {
-        key: _window_of([_first_removal(result, uid) for result in results for uid in uids])
-        for key, uids in {id(uids): uids for uids in found.values()}.items()
-    }
-    return {uid: windows[id(uids)] for uid, uids in found.items()}
-
-
-def _simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult]) -> dict[str, tuple[str, ...]]:
-    """By pod UID, the pods of several nodes that join the queue of the same budgets in the same instant, itself
-    included: each may have the position of any other, as the order in which nodes are reconciled is not known."""
-    entries = [(number, entry) for number, decision in enumerate(plans) for entry in decision.pods if entry.budgets]
-    found: dict[str, tuple[str, ...]] = {}
-    for result in results:
-        together: dict[tuple[object, float], list[tuple[int, str]]] = {}
-        for number, entry in entries:
-            at = result.queued_at.get(entry.pod.uid)
-            if at is not None:
-                together.setdefault((entry.budgets, at), []).append((number, entry.pod.uid))
-        for group in together.values():
-            if len({number for number, _ in group}) > 1:
-                uids = tuple(uid for _, uid in group)
-                before = {id(known): known for known in (found.get(uid, ()) for uid in uids)}
-                joined = {key: tuple(dict.fromkeys((*known, *uids))) for key, known in before.items()}
-                found |= {uid: joined[id(found.get(uid, ()))] for uid in uids}
+def _removals(plans: Sequence[Plan], results: Sequence[SimulationResult]) -> dict[str, Bounds | None]:
+    """When each pod is removed, by UID. Pods of several nodes that join the queue of the same budgets in the same
+    instant may each have the position of any other, as the order in which nodes are reconciled is not known.
+    """
+    removed, queued = [result.removals for result in results], [result.queued_at for result in results]
+    found: dict[str, Bounds | None] = {}
+    alike: dict[_Joining, list[PodPlan]] = {}  # hundreds of pods have the same bounds
+    nodes: dict[_Joining, set[int]] = defaultdict(set)
+    for number, decision in enumerate(plans):
+        for entry in decision.pods:
+            uid = entry.pod.uid
+            found[uid] = _window_of([each[uid][0].at if uid in each else None for each in removed])
+            if entry.budgets:
+                joining = entry.budgets, tuple([each.get(uid) for each in queued])
+                alike.setdefault(joining, []).append(entry)
+                nodes[joining].add(number)
+    windows = {joining: _hull([found[entry.pod.uid] for entry in entries]) for joining, entries in alike.items()}
+    for joining, others in _simultaneous(nodes).items():
+        simultaneous = _hull([windows[other] for other in others])
+        for entry in alike[joining]:
+            own = found[entry.pod.uid]
+            if own is not None and simultaneous is not None:
+                found[entry.pod.uid] = _capped(simultaneous, own, entry)
     return found
+
+
+_Joining = tuple[tuple[BudgetKey, ...], tuple[float | None, ...]]
+"""Budgets of a pod, and when it joins their queue in each scenario."""
+
+
+def _simultaneous(nodes: Mapping[_Joining, set[int]]) -> dict[_Joining, set[_Joining]]:
+    """Pods that join a queue together with pods of other nodes in a scenario. `nodes`: of the pods, by number."""
+    together: dict[tuple[object, int, float], list[_Joining]] = defaultdict(list)
+    for joining in nodes:
+        for scenario, at in enumerate(joining[1]):
+            if at is not None:
+                together[joining[0], scenario, at].append(joining)
+    found: dict[_Joining, set[_Joining]] = defaultdict(set)
+    for group in together.values():
+        if len(set().union(*(nodes[joining] for joining in group))) > 1:
+            for joining in group:
+                found[joining].update(group)
+    return found
+
+
+def _hull(windows: Sequence[Bounds | None]) -> Bounds | None:
+    """From the earliest to the latest of all windows."""
+    known = [each for each in windows if each is not None]
+    if not known:
+        return None
+    latest = [each.latest for each in known if each.latest is not None]
+    return Bounds(min([each.earliest for each in known]), max(latest) if len(latest) == len(windows) else None)
 
 
 def _window_of(instants: Sequence[float | None]) -> Bounds | None:
@@ -322,13 +347,10 @@ def _window_of(instants: Sequence[float | None]) -> Bounds | None:
     return Bounds(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Bounds | None) -> PodForecast:
-    """Forecast from the simulations; the pod may have the position of any simultaneous pod."""
+def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], removal: Bounds | None) -> PodForecast:
+    """Forecast from the simulations."""
     uid = entry.pod.uid
-    removals = [found for result in results if (found := result.removals.get(uid))]
-    removal = _window_of([_first_removal(result, uid) for result in results])
-    if simultaneous is not None and removal is not None:
-        removal = _capped(simultaneous, removal, entry)
+    removals = [result.removals[uid] for result in results if uid in result.removals]
     return PodForecast(
         entry=entry,
         removal=removal,
@@ -405,8 +427,3 @@ def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
         latest = max(terminated.latest, removal.latest + grace_of(pod.entry.pod))
         latest = latest if deadline is None else min(latest, max(deadline, terminated.latest))
     return msgspec.structs.replace(pod, terminated=Bounds(min(terminated.earliest, removal.earliest), latest))
-
-
-def _first_removal(result: SimulationResult, uid: str) -> float | None:
-    removals = result.removals.get(uid)
-    return removals[0].at if removals else None

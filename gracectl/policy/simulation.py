@@ -14,18 +14,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import (
-    Allowance,
-    BudgetKey,
-    eviction_verdict,
-    evictions_in_flight,
-    failure_of,
-    has_no_scale,
-    is_counted,
-)
+from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import granted, granted_already
 from gracectl.policy.eviction_queues import Place, RateLimit, SimulatedQueue
 from gracectl.policy.plan import Outcome, Plan, PodPlan, plan
@@ -40,16 +30,8 @@ from gracectl.policy.scenario import (
     SimulationResult,
     place_of,
 )
+from gracectl.policy.simulated_budgets import SimulatedBudgets
 from gracectl.policy.volumes import has_volumes
-
-NAMESAKE_TIMEOUT_SECONDS = 120.0
-"""Time for which a budget ignores a pod with the name of an evicted one, if it has not seen that one terminate
-(DeletionTimeout of kube-controller-manager's disruption controller).
-"""
-
-RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-"""Controllers that replace a pod as soon as it terminates; others, such as a StatefulSet, replace it when it is
-gone."""
 
 
 def simulate(beginning: Beginning, scenario: Scenario) -> SimulationResult:
@@ -63,17 +45,6 @@ node are gone, or another pod (UID) has stopped; without any of them only time h
 """
 
 
-class _Health:
-    """State of a budget. `allows`: verdicts about pods by what these depend on; `after`: states by change of health."""
-
-    __slots__ = ("after", "allows", "budget")
-
-    def __init__(self, budget: PodDisruptionBudget) -> None:
-        self.budget = budget
-        self.allows: dict[tuple[bool, str, int], bool] = {}
-        self.after: dict[int, _Health] = {}
-
-
 class _Simulation:
     def __init__(self, beginning: Beginning, scenario: Scenario) -> None:
         self._now = beginning.at
@@ -81,15 +52,13 @@ class _Simulation:
         self._scenario = scenario
         self._nodes = beginning.nodes
         self._facts = beginning.facts
-        self._keys = tuple(beginning.budgets)
         self._first_plans = {**beginning.plans}  # until the pods of the node change
         self._plans: dict[str, Plan] = {}
         self._awaited: dict[str, frozenset[str]] = {}  # see Plan.awaited; by node
         self._running: dict[str, int] = {}  # number of awaited pods that are not removed, by node
         self._wave_ends: dict[str, float] = {}  # when the last of the others has stopped, by node
         self._plan_changes: list[tuple[float, str]] = []  # heap of the instants at which plans change by themselves
-        self._budgets = [_Health(budget) for budget in beginning.budgets.values()]
-        self._known: dict[tuple[BudgetKey, int, int], _Health] = {}
+        self._budgets = SimulatedBudgets(beginning, scenario)
         self._queues = [SimulatedQueue() for _ in beginning.lanes]
         self._unblocked: set[int] = set()  # queues in which a pod may be allowed now
         self._removals: dict[str, tuple[PodRemoval, ...]] = {}
@@ -98,13 +67,12 @@ class _Simulation:
         self._terminates_at: dict[str, float] = {}  # by pod uid, once removed
         self._stopping: set[str] = set()  # pods that stop now, and have not been handled yet
         self._last_end = beginning.at
-        self._replacement_ready: dict[tuple[str, int], float] = {}  # by owner and budget
+        self._left: dict[str, list[Pod]] = {}  # pods that were not gone when a node was last planned
         self._drained: dict[str, float] = {}
         self._detaching: dict[str, float] = {}  # until when volumes are being detached, by node
         self._detached: set[str] = set()
         self._events: dict[float, list[_Event]] = {}
         self._instants: list[float] = []  # heap of the instants with events
-        self._takes: dict[int, float] = {}  # seconds of a replacement, by number of the budget
         self._quick: dict[tuple[str, int], bool] = {}  # by node and wave
         self._stops_within = scenario.observed.termination_seconds if scenario.is_expected else None
         self._rate_limit = RateLimit(beginning.rate, beginning.at)
@@ -136,13 +104,10 @@ class _Simulation:
         for entry in self._decided(name).left:
             pod = entry.pod
             if pod.deletion_timestamp is None and entry.is_queued:
-                verdict = eviction_verdict(pod, self._budgets_of(self._facts[pod.uid]))
+                verdict = eviction_verdict(pod, self._budgets.over(self._facts[pod.uid]))
                 yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
             else:
                 yield entry
-
-    def _budgets_of(self, facts: PodFacts) -> tuple[PodDisruptionBudget, ...]:
-        return tuple(self._budgets[number].budget for number in facts.numbers)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
@@ -159,92 +124,9 @@ class _Simulation:
             else:
                 self._terminate(facts, ends if ends > self._now else math.inf)  # it may stay indefinitely
             for number in facts.numbers:
-                replaced[number].append(self._replacement_ready_at(facts, number))
-        for number, health in enumerate(self._budgets):
-            budget = health.budget
-            if self._is_uncounted(budget):
-                self._start_uncounted(health)
-                continue
-            in_flight = evictions_in_flight(budget)
-            healthy = budget.current_healthy - in_flight
-            health.budget = msgspec.structs.replace(
-                budget, observed_generation=budget.generation, current_healthy=healthy
-            )
-            if missing := max(budget.expected_pods - healthy, 0):
-                seen = sorted(replaced[number])
-                late = [*seen, *self._recovering(budget, missing, len(seen), in_flight)]
-                for at in [self._now] * missing if self._scenario.pods_recover else late[:missing]:
-                    self._push(at, budget=number)
-
-    def _is_uncounted(self, budget: PodDisruptionBudget) -> bool:
-        """Whether the status says nothing yet; pods that it can never count are another matter."""
-        if failure_of(budget) is not None or is_counted(budget):
-            return False
-        return not any(has_no_scale(facts.pod, budget) for facts in self._beginning.under[budget.key])
-
-    def _start_uncounted(self, health: _Health) -> None:
-        """Start with a budget that is being counted: it may allow everything, or nothing."""
-        budget, health.after = health.budget, {-1: health, 1: health}
-        if self._scenario.pods_recover:
-            most = len(self._beginning.under[budget.key])
-            health.budget = msgspec.structs.replace(
-                budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most
-            )
-
-    def _recovering(self, budget: PodDisruptionBudget, missing: int, seen: int, in_flight: int) -> list[float]:
-        """When the pods are Ready that a budget has been missing for no longer than replacements take.
-
-        `seen`: number of them that terminate on these nodes. `in_flight`: evictions that are charged and not counted.
-        """
-        takes = self._takes_elsewhere(budget.key)
-        longest = takes + self._scenario.longest(budget.key) - self._scenario.takes(budget.key)
-        since = self._scenario.observed.missing_since.get(budget.key)
-        if since is not None:
-            return [at + takes for at in since[: max(len(since) - seen, 0)] if at + longest > self._now]
-        found = [self._now + takes] * (in_flight - max(seen - (missing - in_flight), 0))
-        verdict = budget.verdict
-        if verdict is not None and verdict.status != names.TRUE and verdict.last_transition is not None:
-            at = verdict.last_transition
-            found = [at + takes] * missing if at + longest > self._now else found
-        return found
-
-    def _takes_elsewhere(self, key: BudgetKey) -> float:
-        """Seconds from an eviction until the replacement is Ready, of a pod that is not seen here."""
-        takes = self._scenario.takes(key)
-        if self._scenario.is_expected or self._scenario.is_quick(key):
-            return takes
-        under = self._beginning.under[key]
-        return takes + max((facts.grace for facts in under if facts.kind not in RECREATED_IMMEDIATELY), default=0)
-
-    def _replacement_ready_at(self, facts: PodFacts, number: int) -> float:
-        """When the replacement of a removed pod under a budget is Ready; infinity if there will be none.
-
-        ::
-
-            ReplicaSet, Job   removed ─▶ replacement_seconds ─▶ Ready
-            StatefulSet       removed ─▶ terminated ─▶ the one replaced before is Ready ─▶ replacement_seconds ─▶ Ready
-            none, DaemonSet   never
-        """
-        if facts.kind in ("", names.DAEMON_SET):
-            return math.inf
-        takes = self._takes.get(number)
-        if takes is None:
-            takes = self._takes[number] = self._scenario.takes(self._keys[number])
-        if facts.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
-            return self._now + takes  # observed durations count from the eviction
-        previous_ready = self._replacement_ready.get((facts.owner, number), -math.inf)
-        ready = max(self._terminates_at.get(facts.pod.uid, math.inf), previous_ready) + takes
-        if takes and self._is_mistaken_for_successor(facts):
-            ready = max(ready, self._now + NAMESAKE_TIMEOUT_SECONDS)
-        self._replacement_ready[facts.owner, number] = ready
-        return ready
-
-    def _is_mistaken_for_successor(self, facts: PodFacts) -> bool:
-        """Whether a budget may take the replacement, which has the same name, for the evicted pod: a pod without
-        grace is gone before the disruption controller has seen it terminate.
-        """
-        removals = self._removals.get(facts.pod.uid, ())
-        return bool(removals) and removals[-1].method is RemovalMethod.EVICTED and facts.grace == 0
+                replaced[number].append(self._replacement_ready_at(facts, number, is_evicted=ends is None))
+        for at, number in self._budgets.recoveries(replaced):
+            self._push(at, budget=number)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -281,7 +163,7 @@ class _Simulation:
         while self._instants and self._instants[0] <= self._now:
             for budget, node, uid in self._events.pop(heapq.heappop(self._instants)):
                 if budget is not None:
-                    self._adjust_healthy(budget, 1)
+                    self._budgets.adjust(budget, 1)
                     self._unblocked |= self._beginning.lanes_of[budget]
                 elif node:
                     if self._detaching.get(node) == self._now:
@@ -294,39 +176,20 @@ class _Simulation:
                         changed.add(name)
         return changed
 
-    def _adjust_healthy(self, number: int, change: int) -> None:
-        """Change the number of healthy pods of a budget, and what it allows."""
-        health = self._budgets[number]
-        after = health.after.get(change)
-        if after is None:
-            after = health.after[change] = self._adjusted(health.budget, change)
-        self._budgets[number] = after
-
-    def _adjusted(self, budget: PodDisruptionBudget, change: int) -> _Health:
-        """Never more healthy pods than it expects: the replacement of a pod that was not Ready may be the one that was
-        missing.
-        """
-        most = max(budget.expected_pods, budget.current_healthy)
-        healthy = min(max(budget.current_healthy + change, 0), most)
-        allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
-        found = self._known.get((budget.key, healthy, allowed))
-        if found is None:
-            budget = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
-            found = self._known[budget.key, healthy, allowed] = _Health(budget)
-        return found
-
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _decided(self, name: str) -> Plan:
         view = self._nodes[name].view
         attachments = () if name in self._detached else view.attachments
-        pods = tuple([found for pod in view.pods if (found := self._current(pod)) is not None])
+        left = self._left[name] = [pod for pod in self._left.get(name, view.pods) if not self._is_gone(pod)]
+        pods = tuple(map(self._current, left)) if left else ()
         return plan(msgspec.structs.replace(view, pods=pods, attachments=attachments), self._now)
 
-    def _current(self, pod: Pod) -> Pod | None:
-        """The pod as it is now; None: it is gone."""
-        if self._terminates_at.get(pod.uid, math.inf) <= self._now and pod.uid not in self._stopping:
-            return None
+    def _is_gone(self, pod: Pod) -> bool:
+        return self._terminates_at.get(pod.uid, math.inf) <= self._now and pod.uid not in self._stopping
+
+    def _current(self, pod: Pod) -> Pod:
+        """The pod as it is now."""
         if (removals := self._removals.get(pod.uid)) is None:
             return pod
         last = removals[-1]
@@ -399,7 +262,7 @@ class _Simulation:
         for name in sorted(nodes):
             for entry in self._plans[name].due:
                 pod = self._current(self._facts[entry.pod.uid].pod)
-                if pod is None or entry.deadline is None:
+                if self._is_gone(pod) or entry.deadline is None:
                     continue
                 grace = granted(pod, entry.deadline, self._now)
                 if grace is not None and self._delete_pod(pod, grace):
@@ -421,7 +284,7 @@ class _Simulation:
                 facts = self._facts[uid]
                 if self._is_allowed(facts):
                     self._mark_evicted(facts)
-                    self._charge_budgets(facts)
+                    self._charge_budgets(facts, is_evicted=True)
                     if uid not in self._awaited[facts.node]:
                         changed.add(facts.node)
                     continue
@@ -457,12 +320,7 @@ class _Simulation:
             if at is not None:
                 self._wake = at
             return at is None
-        verdicts = self._budgets[facts.numbers[0]].allows
-        allows = verdicts.get(facts.charge)
-        if allows is None:
-            allowance = eviction_verdict(facts.pod, self._budgets_of(facts)).allowance
-            allows = verdicts[facts.charge] = allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
-        return allows
+        return self._budgets.allows(facts)
 
     def _delete_pod(self, pod: Pod, grace: int) -> bool:
         """Delete a pod, for the first time or with less grace; returns whether that changes anything."""
@@ -482,7 +340,7 @@ class _Simulation:
         self._first_plans.pop(facts.node, None)
         self._terminate(facts, self._now + grace)
         if pod.deletion_timestamp is None:
-            self._charge_budgets(facts)
+            self._charge_budgets(facts, is_evicted=False)
             for number in facts.numbers:
                 self._unblocked |= self._beginning.lanes_of[number]
         return True
@@ -498,13 +356,17 @@ class _Simulation:
             self._first_plans.pop(facts.node, None)
         self._terminate(facts, self._now + facts.grace)
 
-    def _charge_budgets(self, facts: PodFacts) -> None:
+    def _charge_budgets(self, facts: PodFacts, *, is_evicted: bool) -> None:
         for number in facts.numbers:
             if facts.pod.ready:
-                self._adjust_healthy(number, -1)
+                self._budgets.adjust(number, -1)
             # Whether the replacement of a pod that is not Ready becomes Ready is not known.
             if facts.pod.ready or self._scenario.pods_recover:
-                self._push(self._replacement_ready_at(facts, number), budget=number)
+                self._push(self._replacement_ready_at(facts, number, is_evicted=is_evicted), budget=number)
+
+    def _replacement_ready_at(self, facts: PodFacts, number: int, *, is_evicted: bool) -> float:
+        ends = self._terminates_at.get(facts.pod.uid, math.inf)
+        return self._budgets.replacement_ready_at(facts, number, self._now, ends, is_evicted=is_evicted)
 
     def _terminate(self, facts: PodFacts, latest: float) -> None:
         """Terminate a removed pod: by `latest`, when its kubelet kills it, if the node has one that works."""

@@ -72,5 +72,5 @@ def test_a_node_is_planned_only_when_more_changes_than_one_pod(seed: int, monkey
     nodes = nodes_of(chance)
     assumptions = Assumptions(replacement_seconds=chance.choice([0.0, 30.0]), rate=chance.choice(RATES))
     quick = forecast(nodes, NOW, assumptions)
-    monkeypatch.setattr(_Simulation, "_keeps_plan", lambda *_, **__: False)
+    monkeypatch.setattr(_Simulation, "_awaited_in", lambda *_: frozenset())
     assert forecast(nodes, NOW, assumptions) == quick
