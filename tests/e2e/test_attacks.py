@@ -29,6 +29,7 @@ from e2e_support.names import LABEL
 from e2e_support.siege import (
     AGAIN,
     MARK,
+    MOST_MEMORY,
     PATIENCE,
     VICTIM,
     Attack,
@@ -37,7 +38,6 @@ from e2e_support.siege import (
     besieged,
     lead,
     marked,
-    memory_limit,
     node,
     until_told,
 )
@@ -48,7 +48,6 @@ from support.admission import a_review
 from support.servers import free_ports
 from support.thorough import thorough
 
-from benchmarks.ground.process import peak_memory
 from gracectl.model.names import (
     DO_NOT_DISRUPT,
     LIFECYCLE_PHASE,
@@ -176,8 +175,6 @@ async def test_another_node_is_drained_during_the_attack(story: Story, name: str
 
 
 HOSTILE_BUDGETS = 60
-MOST_MEMORY = 400
-"""MiB."""
 
 
 def many_values() -> bytes:
@@ -197,7 +194,7 @@ async def test_budgets_of_megabytes_in_another_namespace(story: Story, selector:
         siege = await besieged(story, Attack(marks, 1, annotated("true")), before=crowded)
         await siege.end()
         assert siege.forger.sent[next(iter(marks))] >= HOSTILE_BUDGETS
-        assert peak_memory(siege.program.pid) < MOST_MEMORY
+        assert siege.program.peak() < MOST_MEMORY
         await siege.unharmed(until=siege.attacked)
     finally:
         with anyio.CancelScope(shield=True):
@@ -339,8 +336,7 @@ async def test_evictions_that_hang_in_the_same_namespace(story: Story) -> None:
     siege.forger.hanging = re.compile(r"/pods/hostile-\d+(/eviction)?$")
     await story.delete("Node", siege.attacked)
     await until_told(story, "evictions hang", siege.program, lambda: len(siege.forger.hung) >= 10)
-    await story.delete("Node", siege.leaving)
-    await siege.unharmed(until=siege.leaving)
+    await siege.other_leaves()
     assert len(siege.forger.hung) < HANGING_PODS, "some still waited for their turn"
 
 
@@ -390,7 +386,7 @@ async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> No
                 assert await sent()
             await until_served(webhook, path)
             assert await lead(story) == siege.lead
-        assert peak_memory(siege.program.pid) < memory_limit()
+        assert siege.program.peak() < MOST_MEMORY
     finally:
         with anyio.CancelScope(shield=True):
             await story.api.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")

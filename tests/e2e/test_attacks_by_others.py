@@ -14,11 +14,10 @@ import anyio
 import pytest
 from aiohttp import web
 from e2e_support.names import LABEL
-from e2e_support.siege import PATIENCE, Attack, annotated, besieged
+from e2e_support.siege import MOST_MEMORY, PATIENCE, Attack, annotated, besieged
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 
-from benchmarks.ground.process import peak_memory
 from benchmarks.ground.relay import served
 from gracectl.model.names import DO_NOT_DISRUPT
 
@@ -29,8 +28,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc"),
 ]
 
-MOST_MEMORY = 400
-"""MiB."""
 BOMB_MEBIBYTES = 512
 CHUNK = b"x" * 65_536
 
@@ -85,7 +82,7 @@ async def test_a_hostile_collector_of_traces(story: Story, answer: Answer, monke
             while not asked:
                 await story.clock.sleep(0.1)
         await story.clock.sleep(2)  # for what it may read
-        assert peak_memory(siege.program.pid) < MOST_MEMORY
+        assert siege.program.peak() < MOST_MEMORY
         siege.program.send(signal.SIGTERM)
         assert await siege.program.ended() == 0
 

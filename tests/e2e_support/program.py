@@ -16,7 +16,10 @@ import anyio.abc
 import orjson
 import yaml
 from kubesim_support.patience import PATIENCE
+from support.chart import defaults
 
+from benchmarks.ground.process import peak_memory
+from e2e_support.cgroup import Cgroup, memory_cgroup
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
 
@@ -25,10 +28,12 @@ START_SECONDS: Final = 1.0
 
 
 class Program:
-    """One running (or ended) `gracectl`. `errors`: the file of its stderr, `config` that of its settings."""
+    """One running (or ended) `gracectl`. `errors`: the file of its stderr, `config` that of its settings; `cgroup`: its
+    own."""
 
-    def __init__(self, process: anyio.abc.Process, errors: Path, config: Path) -> None:
+    def __init__(self, process: anyio.abc.Process, errors: Path, config: Path, cgroup: Cgroup | None) -> None:
         self._process = process
+        self._cgroup = cgroup
         self._config = config
         self._clock = SystemClock()
         self._began = self._clock.now()
@@ -43,6 +48,10 @@ class Program:
     def exit_code(self) -> int | None:
         """None while it runs; the negative number of a signal that ended it."""
         return self._process.returncode
+
+    def peak(self) -> float:
+        """The most MiB that it has held: of its cgroup, or resident where it has none."""
+        return peak_memory(self.pid) if self._cgroup is None else self._cgroup.peak()
 
     def configure(self, **sections: Any) -> None:
         """Write these sections into its settings file in place of its own, as a ConfigMap changes: at once."""
@@ -103,16 +112,18 @@ async def running(
     kubeconfig: Path, settings: Mapping[str, Any], folder: Path, *arguments: str
 ) -> AsyncIterator[Program]:
     """`gracectl controller`, or what the `arguments` say, until the end of the block, at which it is killed if it still
-    runs."""
+    runs. It has the memory that the chart gives the controller, where this machine can limit it."""
     config, errors = _files(folder, settings)
     command = [sys.executable, "-m", "gracectl", *(arguments or ("controller",))]
     command += ["--kubeconfig", str(kubeconfig), "--config", str(config)]
-    with errors.open("wb") as file:
+    with errors.open("wb") as file, memory_cgroup(f"{folder.name}-{config.stem}", memory_limit()) as cgroup:
+        if cgroup is not None:
+            command = [*cgroup.command(*command)]
         process = await anyio.open_process(
             command, stdin=None, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"}
         )
         try:
-            yield Program(process, errors, config)
+            yield Program(process, errors, config, cgroup)
         finally:
             with anyio.CancelScope(shield=True):
                 if process.returncode is None:
@@ -120,6 +131,13 @@ async def running(
                 await process.aclose()
             # Shown by pytest beside a failure.
             print(f"the end of {errors.name}:", *errors.read_text().splitlines()[-40:], sep="\n")
+
+
+def memory_limit() -> float:
+    """MiB that the chart gives the controller."""
+    text: str = defaults()["resources"]["limits"]["memory"]
+    assert text.endswith("Gi"), text
+    return float(text.removesuffix("Gi")) * 1024
 
 
 def _files(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:

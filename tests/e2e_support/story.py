@@ -6,10 +6,10 @@ Everything bears the story's run, and is taken away at the end, however the stor
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
@@ -31,6 +31,8 @@ from e2e_support.wire import Wire, wire_to
 from gracectl.model import names
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
+
+T = TypeVar("T")
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
 FINALIZERS = frozenset(names.FINALIZERS)
@@ -123,9 +125,15 @@ class Story:
         """A wire to the cluster by which each client is the kubelet of a node."""
         return await self.wire(**{"Impersonate-User": f"system:node:{node}", "Impersonate-Group": "system:nodes"})
 
-    async def forger(self, forgeries: Mapping[bytes, bytes]) -> Forger:
-        """A wire to the cluster on which answers are forged; cut when the story ends."""
-        return await self._stack.enter_async_context(forger_before(self.target.kubeconfig, self.folder, forgeries))
+    async def forger(self, forgeries: Mapping[bytes, bytes], access: Reach | None = None) -> Forger:
+        """A wire to the cluster on which answers are forged, by a way of its own if one is given; cut when the story
+        ends."""
+        kubeconfig = access.kubeconfig if access else self.target.kubeconfig
+        return await self._stack.enter_async_context(forger_before(kubeconfig, self.folder, forgeries))
+
+    async def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Enter it until the story ends."""
+        return await self._stack.enter_async_context(manager)
 
     # -- putting things in, and changing them --------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
 
 
 async def test_a_status_webhook_that_hangs_for_many_nodes_holds_a_hundred_requests_and_no_other_node() -> None:
-    hung = [f"hung-{number}" for number in range(130)]
+    hung = [f"hung-{number}" for number in range(400)]
     async with staged(*hung, "good") as stage:
         for name in (*hung, "good"):
             await stage.create(a_pod_manifest(f"on-{name}", name, annotations={names.DO_NOT_DISRUPT: "true"}))
