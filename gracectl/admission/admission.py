@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from gracectl.admission.files import ClientAuthorities, FileCertificate
-from gracectl.admission.freeze import DELETION, FreezeWarner
+from gracectl.admission.freeze import CAMPAIGN, DELETION, FreezeWarner
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimDeletionValidator, NodeClaimValidator
+from gracectl.admission.nodedrains import NodeDrainValidator, RequesterInjector
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
 from gracectl.admission.registration import LOOK_SECONDS, RETRY_SECONDS, RegistrationWatch
 from gracectl.admission.rotation import CertificateRotator, CertificateSecret, SharedCertificate
@@ -29,6 +30,8 @@ from gracectl.admission.webhooks import (
     NODE_CLAIM_WEBHOOK,
     NODE_CREATE_WEBHOOK,
     NODE_DELETE_WEBHOOK,
+    NODE_DRAIN_REQUESTER_WEBHOOK,
+    NODE_DRAIN_WEBHOOK,
 )
 from gracectl.kube.client import KubeClient
 from gracectl.model.claim import NodeClaim
@@ -86,6 +89,8 @@ class Admission:
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
                 NODE_CLAIM_DELETE_WEBHOOK: FreezeWarner(claim_deletion, deps.freeze, DELETION),
+                NODE_DRAIN_REQUESTER_WEBHOOK: RequesterInjector(),
+                NODE_DRAIN_WEBHOOK: FreezeWarner(NodeDrainValidator(), deps.freeze, CAMPAIGN),
             },
             clock,
             settings.timeout_seconds,

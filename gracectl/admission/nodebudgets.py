@@ -15,10 +15,7 @@ from gracectl.admission import reviews
 from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget, scaled_value
-from gracectl.model.encoding import SORTED, encode
 from gracectl.model.node import Node
-from gracectl.model.untrusted import Decoder
-from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import bound_of, desired_of, invalid_reason, selects_node
 from gracectl.policy.windows import invalid_window
 
@@ -35,10 +32,7 @@ class NodeBudgetValidator:
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
         raw = reviews.required(request.object, "object")
-        budget_spec = _decode(raw)
-        if budget_spec.metadata.deletion_timestamp is not None:
-            return reviews.ALLOWED
-        if request.old_object is not None and _canonical(_decode(request.old_object)) == _canonical(budget_spec):
+        if not reviews.is_spec_new(request, NODE_BUDGETS.kind):
             return reviews.ALLOWED
         try:
             budget = NODE_BUDGETS.decode(raw)
@@ -94,29 +88,3 @@ def _nodes(number: int) -> str:
 
 def _named(request: reviews.AdmissionRequest) -> str:
     return f"NodeDisruptionBudget {request.name}".rstrip()
-
-
-class _Meta(Object):
-    deletion_timestamp: str | None = None
-
-
-class _BudgetSpec(Object):
-    """Part of a budget that decides whether it needs validation."""
-
-    metadata: _Meta
-    spec: object = None
-
-
-def _decode(raw: msgspec.Raw) -> _BudgetSpec:
-    try:
-        return _BUDGET_SPEC.decode(raw)
-    except msgspec.DecodeError as error:
-        raise reviews.InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
-
-
-def _canonical(budget_spec: _BudgetSpec) -> bytes:
-    """Canonical form of the spec, for comparison. (To Python, 1 is true.)"""
-    return encode(budget_spec.spec, SORTED)
-
-
-_BUDGET_SPEC = Decoder(_BudgetSpec)

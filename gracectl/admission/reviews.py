@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gracectl.model.encoding import encode
+from gracectl.model.encoding import SORTED, encode
 from gracectl.model.envelope import StatusCause
 from gracectl.model.foreign import visible
 from gracectl.model.untrusted import Decoder
@@ -136,6 +136,17 @@ def required(raw: msgspec.Raw | None, field: str) -> msgspec.Raw:
     return raw
 
 
+def is_spec_new(request: AdmissionRequest, kind: str) -> bool:
+    """Whether the request writes another spec, so that it is to be validated: not for an object that is being deleted.
+    Raises InvalidReview."""
+    new = _written(required(request.object, "object"), kind)
+    if new.metadata.deletion_timestamp is not None:
+        return False
+    # Canonical forms: to Python, 1 is true.
+    old = None if request.old_object is None else _written(request.old_object, kind)
+    return old is None or encode(old.spec, SORTED) != encode(new.spec, SORTED)
+
+
 def _status(denial: Denial) -> dict[str, object]:
     details: dict[str, object] = {
         "name": denial.name,
@@ -156,6 +167,24 @@ def _status(denial: Denial) -> dict[str, object]:
         "message": visible(denial.message),
         "details": {name: value for name, value in details.items() if value},
     }
+
+
+class _Meta(Object):
+    deletion_timestamp: str | None = None
+
+
+class _Written(Object):
+    """Part of an object that decides whether it needs validation."""
+
+    metadata: _Meta
+    spec: object = None
+
+
+def _written(raw: msgspec.Raw, kind: str) -> _Written:
+    try:
+        return _WRITTEN.decode(raw)
+    except msgspec.DecodeError as error:
+        raise InvalidReview(f"request.object is not a {kind}: {error}") from error
 
 
 class _UserInfo(Object):
@@ -184,6 +213,7 @@ def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 _REVIEW = Decoder(_Review)
+_WRITTEN = Decoder(_Written)
 
 
 UNPROCESSABLE: Final = 422

@@ -28,6 +28,7 @@ from gracectl.kube.resources import (
     MUTATING_WEBHOOKS,
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
+    NODE_DRAINS,
     NODES,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -121,12 +122,30 @@ NODE_CLAIM_DELETE_WEBHOOK: Final = Webhook(
     has_side_effects=True,
     **_OF_CLAIMS,
 )
+NODE_DRAIN_REQUESTER_WEBHOOK: Final = Webhook(
+    name=names.NODE_DRAIN_REQUESTER_WEBHOOK,
+    short="nodedrain-requester",
+    path="/mutate/nodedrains",
+    kind="mutating",
+    operations=("CREATE", "UPDATE"),
+    **_of(NODE_DRAINS),
+)
+NODE_DRAIN_WEBHOOK: Final = Webhook(
+    name=names.NODE_DRAIN_WEBHOOK,
+    short="nodedrain",
+    path="/validate/nodedrains",
+    kind="validating",
+    operations=("CREATE", "UPDATE"),
+    **_of(NODE_DRAINS),
+)
 WEBHOOKS: Final = (
     NODE_CREATE_WEBHOOK,
     NODE_DELETE_WEBHOOK,
     NODE_BUDGET_WEBHOOK,
     NODE_CLAIM_WEBHOOK,
     NODE_CLAIM_DELETE_WEBHOOK,
+    NODE_DRAIN_REQUESTER_WEBHOOK,
+    NODE_DRAIN_WEBHOOK,
 )
 OUR_NAMES: Final = frozenset(each.name for each in WEBHOOKS)
 

@@ -51,6 +51,11 @@ class Hold(msgspec.Struct, frozen=True):
     text: str
     until: float | None = None
 
+    def or_earlier(self, other: Hold) -> Hold:
+        """This hold, until the earlier of both instants: then one of two nodes may begin."""
+        instants = [each.until for each in (self, other) if each.until is not None]
+        return msgspec.structs.replace(self, until=min(instants, default=None))
+
 
 class PendingTermination(msgspec.Struct, frozen=True):
     """Termination that is due and waits. `since`: Unix seconds."""

@@ -37,6 +37,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "nodes": ("", "v1"),
     "nodedisruptionbudgets": ("termination.karpenter.sh", "v1alpha2"),
     "nodeclaims": ("karpenter.sh", "v1"),
+    "nodedrains": ("gracectl.io", "v1alpha1"),
 }
 
 

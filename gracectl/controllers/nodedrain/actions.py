@@ -22,6 +22,7 @@ from gracectl.model.nodedrain import Action, NodeDrain
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.policy.cordon import Mark, recorded
 from gracectl.policy.disruption import Hold, hold_of_node_budget
+from gracectl.policy.freeze import hold_of_budget_windows
 from gracectl.policy.maintenance import is_maintenance_requested, recorded_marks
 from gracectl.policy.nodebudgets import explain, is_admitted, is_available, selects_node
 
@@ -99,8 +100,10 @@ def stop_patch(campaign: Campaign, node: Node) -> MergePatch | None:
 
 
 def hold_of_node_budgets(admitter: Admitter, node: Node, draining: list[Node], now: float) -> tuple[str, Hold] | None:
-    """The budget that would not let the node be deleted now, with its hold. `draining`: nodes that campaigns drain in
-    order to delete them, and that the budgets do not count yet."""
+    """The budget that would not let the node be deleted now, or is outside of its windows, with its hold. `draining`:
+    nodes that campaigns drain in order to delete them, and that the budgets do not count yet."""
+    if (closed := hold_of_budget_windows(admitter.store.budgets(), (node,), now)) is not None:
+        return closed
     if not is_available(node):
         return None
     for budget in sorted(admitter.store.budgets(), key=lambda each: each.name):

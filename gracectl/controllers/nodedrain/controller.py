@@ -371,7 +371,7 @@ class NodeDrainController:
             if campaign.drain.action is Action.TERMINATE and (hold := self._hold_of_node(campaign, node, place)):
                 key = CandidateKey("campaign", node.name)
                 if hold.reason is not HoldReason.PACE or self._pace.is_denied(key):
-                    self._begin_holds.setdefault(campaign.uid, hold)
+                    self._begin_holds[campaign.uid] = self._begin_holds.get(campaign.uid, hold).or_earlier(hold)
                 asked += hold.reason is HoldReason.PACE
                 continue
             self._views.begin_handover(campaign, reference, node)

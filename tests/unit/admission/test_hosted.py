@@ -22,6 +22,7 @@ from support.servers import free_port
 from gracectl.admission import admission
 from gracectl.app.controller import Controller
 from gracectl.controllers import karpenter
+from gracectl.kube.resources import NODE_DRAINS
 from gracectl.model import names
 from gracectl.telemetry.metrics import ADMISSION_REGISTERED
 
@@ -127,6 +128,31 @@ async def test_a_claim_of_karpenter_is_denied_before_its_clock_runs_and_its_node
             await place.until(lambda: "observedGeneration" in ((table.get("", "later") or {}).get("status") or {}))
             assert (await place.ask("DELETE", f"{NODES}/k1")).status == 200
             assert (await place.ask("DELETE", f"{NODES}/k2")).status == 429
+
+
+async def test_a_drain_names_its_user_and_is_refused_with_a_window_that_cannot_be_read() -> None:
+    async with hosted() as place:
+        port = free_port()
+        async with place.controller(port=port):
+            await registered(place, port)
+            drain = {
+                "apiVersion": NODE_DRAINS.api_version,
+                "kind": NODE_DRAINS.kind,
+                "spec": {"action": "Drain", "nodeName": "n1"},
+            }
+            metadata = {"generateName": "nightly-", "annotations": {names.REQUESTED_BY: "another"}}
+            made = await place.call("POST", NODE_DRAINS.path(), {**drain, "metadata": metadata})
+            user = made["metadata"]["annotations"][names.REQUESTED_BY]
+            assert user not in ("", "another")
+            path = NODE_DRAINS.path("", made["metadata"]["name"])
+            change = {"metadata": {"annotations": {names.REQUESTED_BY: None}}}
+            assert (await place.call("PATCH", path, change))["metadata"]["annotations"][names.REQUESTED_BY] == user
+            windows = [{"schedule": "0 25 * * *", "duration": "1h"}]
+            response = await place.ask("PATCH", path, {"spec": {"windows": windows}})
+            assert response.status == 422
+            assert (
+                "spec.windows[0].schedule: '0 25 * * *' is no cron schedule: bad hour; give" in response.body["message"]
+            )
 
 
 async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:
@@ -298,7 +324,7 @@ async def test_an_older_configuration_is_served_until_it_is_registered_anew(monk
         async with place.controller(port=port) as (controller, _):
             await registered(place, port)
             mutating = CONFIGURATION.format("mutating")
-            [webhook] = (await place.call("GET", mutating))["webhooks"]
+            [webhook, _] = (await place.call("GET", mutating))["webhooks"]
             webhook["clientConfig"]["service"]["path"] = "/mutate/nodes"
             await place.call("PATCH", mutating, {"webhooks": [webhook]})
             watch = controller._admission

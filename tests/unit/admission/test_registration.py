@@ -152,7 +152,7 @@ async def test_a_secret_is_made_and_webhooks_are_registered_by_what_it_has() -> 
     )
     assert await replica.look() == ""
     assert await world.bundles() == {kept["ca.crt"]}
-    [creation] = (await world.configuration("mutating"))["webhooks"]
+    [creation, _] = (await world.configuration("mutating"))["webhooks"]
     path = f"/{kept['path'].decode()}/mutate/nodes"
     assert creation == {
         "name": "create.nodes.gracectl.io",
@@ -175,6 +175,7 @@ async def test_a_secret_is_made_and_webhooks_are_registered_by_what_it_has() -> 
         "delete.nodes.gracectl.io": ("Fail", "NoneOnDryRun"),
         "write.nodedisruptionbudgets.gracectl.io": ("Ignore", "None"),
         "write.nodeclaims.gracectl.io": ("Ignore", "None"),
+        "write.nodedrains.gracectl.io": ("Ignore", "None"),
         "delete.nodeclaims.gracectl.io": ("Fail", "NoneOnDryRun"),
     }
     conditions = validating["delete.nodes.gracectl.io"]["matchConditions"]
