@@ -46,6 +46,7 @@ from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.supervise import Component
 from gracectl.telemetry.health import Check
 from gracectl.telemetry.spans import SpanSink
@@ -117,7 +118,7 @@ class Agent:
         self._ended: float | None = None
         self._report_at = math.inf
         self._is_missing = False
-        self._changed = anyio.Event()
+        self._changed = Wakeup()
         self._settled = anyio.Event()
         self._settled.set()
         self._deleter.listen(self._reporter)
@@ -264,7 +265,6 @@ class Agent:
     async def _act_on_changes(self, group: TaskGroup) -> None:
         started: MachineShutdown | None = None
         while True:
-            self._changed = anyio.Event()
             shutdown = self._shutdown
             if shutdown is not None and shutdown is not started:
                 # In its own task: a cancelled one may have to finish a write, and the next cannot wait for it.
@@ -277,8 +277,7 @@ class Agent:
                 continue
             if shutdown is None:
                 self._maintain()
-            with anyio.move_on_after(wait):
-                await self._changed.wait()
+            await self._changed.wait(wait)
 
     async def _shut_down(self, shutdown: MachineShutdown) -> None:
         deps = self._deps

@@ -8,7 +8,6 @@ node; a removal happens only if the machine is up at the moment of the write.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection
 
 import anyio
@@ -33,6 +32,7 @@ from gracectl.policy.cordon import (
 )
 from gracectl.policy.maintenance import is_in_maintenance, recorded_marks
 from gracectl.runtime.backoff import Backoff, retried
+from gracectl.runtime.notifier import Wakeup
 
 
 def is_marked(node: Node) -> bool:
@@ -103,7 +103,7 @@ class ShutdownCordon:
         self._backoff = backoff
         self._lock = anyio.Lock()
         self._removal_scope = anyio.CancelScope()
-        self._changed = anyio.Event()
+        self._changed = Wakeup()
 
     @property
     def is_left(self) -> bool:
@@ -139,14 +139,9 @@ class ShutdownCordon:
                 self._remove,
                 may_repeat=lambda error: isinstance(error, ApiError),
                 wait=self._backoff,
-                sleep=self._wait_for_change,
+                sleep=self._changed.wait,
             )
-            await self._wait_for_change(math.inf)
-
-    async def _wait_for_change(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
             await self._changed.wait()
-        self._changed = anyio.Event()
 
     async def _remove(self) -> None:
         node = self._node()

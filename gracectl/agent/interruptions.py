@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import anyio
-
 from gracectl.agent.settings import InterruptionSource
 from gracectl.interruption.metadata import AzureSource, Ec2Source, GceSource, Service
 from gracectl.interruption.recording import Counts, record
@@ -23,6 +21,7 @@ from gracectl.model.node import Node
 from gracectl.policy.interruption import Kind, interruption, is_drained
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +82,10 @@ class NodeNotices:
         self.counts[self._source, kind or "", outcome] += 1
 
     async def _until(self, is_so: Callable[[Node | None], bool]) -> None:
-        news = anyio.Event()
+        news = Wakeup()
         unsubscribe = self._nodes.subscribe(lambda old, new: news.set())
         try:
             while not is_so(self._nodes.get("", self._name)):
                 await news.wait()
-                news = anyio.Event()
         finally:
             unsubscribe()

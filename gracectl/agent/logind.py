@@ -16,6 +16,7 @@ import anyio
 import msgspec
 
 from gracectl.agent.bus import BUS, Bus, CallFailed, NoReply, Reply, Signal, Target
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.supervise import ungrouped
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Logind:
         self._owner: str | None = None
         self._prepared = 0
         self._signals: deque[LogindSignal] = deque()
-        self._arrived = anyio.Event()
+        self._arrived = Wakeup()
 
     async def subscribe(self) -> None:
         """Subscribe to signals; to be called once, and before anything is read. Raises BusError."""
@@ -91,7 +92,6 @@ class Logind:
     async def next_signal(self) -> LogindSignal:
         """Next signal."""
         while not self._signals:
-            self._arrived = anyio.Event()
             await self._arrived.wait()
         return self._signals.popleft()
 

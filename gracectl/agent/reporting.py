@@ -8,7 +8,6 @@ with the machine. Invariant: reporting neither delays nor fails the shutdown.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 
 import anyio
@@ -31,6 +30,7 @@ from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, interval, span_attributes
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class ShutdownCondition:
         self._since = 0.0
         self._is_pending = False
         self._write_scope = anyio.CancelScope()
-        self._changed = anyio.Event()
+        self._changed = Wakeup()
 
     @property
     def is_pending(self) -> bool:
@@ -183,14 +183,9 @@ class ShutdownCondition:
         """Component: write the latest state, until cancelled."""
         while True:
             await AsyncRetrying(
-                sleep=self._wait_for_change, wait=self._backoff(), retry=retry_if_result(lambda done: not done)
+                sleep=self._changed.wait, wait=self._backoff(), retry=retry_if_result(lambda done: not done)
             )(self._write_pending)
-            await self._wait_for_change(math.inf)
-
-    async def _wait_for_change(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
             await self._changed.wait()
-        self._changed = anyio.Event()
 
     async def _write_pending(self) -> bool:
         """Return whether the latest state is on the node."""

@@ -32,6 +32,7 @@ from gracectl.policy.shutdown import (
 )
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 
 
 class SequenceResult(msgspec.Struct, frozen=True):
@@ -86,7 +87,7 @@ class ShutdownSequence:
         self._own_uid = own_uid
         self.waiting_pods = 0
         """Number of pods that the current range waits for."""
-        self._changed = anyio.Event()
+        self._changed = Wakeup()
         clock.subscribe(self.wake)
 
     def wake(self) -> None:
@@ -120,7 +121,6 @@ class ShutdownSequence:
             return SequenceResult(self._clock.monotonic() - began, is_known=False)
         shutdown: ShutdownState | None = None
         while True:
-            self._changed = anyio.Event()
             elapsed = self._clock.monotonic() - began
             seen = ShutdownView(self._pods.values(), elapsed, self._clock.now(), node_deadline())
             decided = step(shutdown or begin(order, available, seen, self._own_uid), seen)
@@ -129,8 +129,7 @@ class ShutdownSequence:
             self._execute(decided)
             if shutdown.is_over:
                 break
-            with anyio.move_on_after(shutdown.ends - elapsed):
-                await self._changed.wait()
+            await self._changed.wait(shutdown.ends - elapsed)
         if decided.deletions:
             # The shutdown does not wait for these pods, but must send their deletion.
             with anyio.move_on_after(available - elapsed):

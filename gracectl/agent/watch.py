@@ -27,6 +27,7 @@ from gracectl.agent.logind import InhibitorLock, Logind, LogindSignal, ShutdownI
 from gracectl.interruption.metadata import Service
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.supervise import ungrouped
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class ShutdownWatch:
         self._obstacle = ""
         self._tried: tuple[float, float] | None = None
         """Last attempt to raise the delay: wanted and resulting seconds; None: not with this logind."""
-        self._wake = anyio.Event()
+        self._wake = Wakeup()
         self._state = WatchState()
 
     def want(self, seconds: float, why: str) -> None:
@@ -149,11 +150,9 @@ class ShutdownWatch:
                 await self._subscribe(logind)
                 group.start_soon(self._listen, logind)
                 while True:
-                    self._wake = anyio.Event()
                     pause = await self._reconcile(logind)
                     self._report()
-                    with anyio.move_on_after(pause):
-                        await self._wake.wait()
+                    await self._wake.wait(pause)
             finally:
                 bus.close()
 

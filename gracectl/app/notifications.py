@@ -22,6 +22,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model.foreign import harmless
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.telemetry import metrics
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.settings import NOTIFICATION_EVENTS, NotificationEvent, NotificationSettings
@@ -61,7 +62,7 @@ class Notifier:
         """By kind, name and message of each node, by UID."""
         self._due: dict[NotificationEvent, float] = {}
         self._notified: dict[tuple[str, str], float] = {}
-        self._wake = anyio.Event()
+        self._wake = Wakeup()
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def record(self, subject: Subject, reason: str, message: str) -> None:
@@ -86,14 +87,12 @@ class Notifier:
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
-            self._wake = anyio.Event()
             now = self._clock.monotonic()
             for event in [each for each in self._waiting if self._due.get(each, -math.inf) <= now]:
                 self._due[event] = now + self._settings.interval_seconds
                 await self._notify(event, self._waiting.pop(event))
             next_due = min((self._due.get(each, now) for each in self._waiting), default=math.inf)
-            with anyio.move_on_after(max(next_due - self._clock.monotonic(), 0.0)):
-                await self._wake.wait()
+            await self._wake.wait(max(next_due - self._clock.monotonic(), 0.0))
 
     def samples(self) -> Iterator[Sample]:
         """Samples for every value of every label."""

@@ -48,6 +48,7 @@ from gracectl.policy.deadlines import delete_at, grace_of, granted
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.timer_wheel import TimerWheel, TimerWheelStatistics
@@ -179,13 +180,13 @@ class PodDeleter:
         self._queue: WorkQueue[str] = WorkQueue(clock)
         self._wheel: TimerWheel[str] = TimerWheel(clock, self._queue.add, resolution=RESOLUTION_SECONDS)
         self._connections = ConnectionOpener(client, clock, self._wheel)
-        self._jumped = anyio.Event()
+        self._jumped = Wakeup()
         self._listeners: list[DeletionListener] = []
         self._results: Counter[str] = Counter()
         self._deleting: set[str] = set()  # by uid
         self._late = Histogram(DEADLINE_LATENESS.buckets)
         pods.subscribe(self._pod_changed)
-        clock.subscribe(lambda: self._jumped.set())
+        clock.subscribe(self._jumped.set)
 
     def listen(self, listener: DeletionListener) -> None:
         """Subscribe to agreed and refused deletions."""
@@ -339,7 +340,6 @@ class PodDeleter:
         """Reschedule all deletions when the assumed difference of the server's clock changes."""
         while True:
             await self._jumped.wait()
-            self._jumped = anyio.Event()
             for number, state in enumerate(tuple(self._states.values()), start=1):
                 if self._is_current(state):
                     self._schedule(state)

@@ -35,6 +35,7 @@ from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.evictability import may_stay
 from gracectl.policy.volumes import unread_claims
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.supervise import ungrouped
 
 _CONCURRENCY = 10
@@ -185,7 +186,7 @@ class ClusterWatcher:
         self._selected: dict[str, str] = {}  # uid by name
         self._others: frozenset[str] = frozenset()  # names of additionally selected nodes
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
-        self._nodes_changed = anyio.Event()
+        self._nodes_changed = Wakeup()
         self._node_pods: dict[str, _PodWatch] = {}  # by name of the node
         self._all_pods: _PodWatch | None = None
         self._changes = self._changes_seen = 0
@@ -293,7 +294,6 @@ class ClusterWatcher:
         while True:
             self._select(group)
             await self._nodes_changed.wait()
-            self._nodes_changed = anyio.Event()
 
     def _select(self, group: TaskGroup) -> None:
         for name in self._changed_nodes:

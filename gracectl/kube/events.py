@@ -30,6 +30,7 @@ from gracectl.kube.resources import EVENTS, Resource
 from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.notifier import Wakeup
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import run_workers
@@ -128,7 +129,7 @@ class EventRecorder:
         self._due: WorkQueue[_Identity] = WorkQueue(clock)
         # All windows are equally long: the order in which they were opened is the order in which they end.
         self._windows: deque[_Series] = deque()
-        self._wake_closer = anyio.Event()
+        self._wake_closer = Wakeup()
         self._serial = 0
         self._complained: float | None = None
         self._listeners: list[Callable[[Subject, str, str], None]] = []
@@ -231,7 +232,6 @@ class EventRecorder:
             while self._windows:
                 await self._clock.sleep(self._windows[0].window_ends - self._clock.monotonic())
                 self._close(self._windows.popleft())
-            self._wake_closer = anyio.Event()
             await self._wake_closer.wait()
 
     def _close(self, series: _Series) -> None:

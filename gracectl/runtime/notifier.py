@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+
+import anyio
 
 SHORTEST = 1e-6
 """Seconds; a clock that is coarser (that of tests, say) would show the same instant after a shorter wait."""
@@ -40,6 +43,23 @@ class Notifier:
                 timer.cancel()
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+
+
+class Wakeup:
+    """Wakes one task, also with a call that came while the task was not waiting."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def set(self) -> None:
+        """Wake the task, now or when it waits next."""
+        self._event.set()
+
+    async def wait(self, seconds: float = math.inf) -> None:
+        """Wait for a call since the last wait, at most for this many seconds."""
+        with anyio.move_on_after(seconds):
+            await self._event.wait()
+        self._event = anyio.Event()
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

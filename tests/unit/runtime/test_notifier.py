@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from anyio.lowlevel import checkpoint
 
-from gracectl.runtime.notifier import Notifier
+from gracectl.runtime.notifier import Notifier, Wakeup
 
 
 async def test_all_waiters_are_woken_once() -> None:
@@ -51,3 +51,13 @@ async def test_a_cancelled_waiter_takes_no_wake_up_along() -> None:
         notifier.notify()
         await anyio.wait_all_tasks_blocked()
         assert woken.is_set()
+
+
+async def test_a_call_while_the_task_works_wakes_it_when_it_waits_next_and_once() -> None:
+    wakeup = Wakeup()
+    wakeup.set()
+    wakeup.set()
+    await wakeup.wait()
+    assert anyio.current_time() == 0
+    await wakeup.wait(5)
+    assert anyio.current_time() == 5
