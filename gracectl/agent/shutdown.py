@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import anyio
@@ -34,6 +35,7 @@ from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry import metrics
 from gracectl.telemetry.metrics import Sample
 
@@ -105,11 +107,8 @@ class MachineShutdown:
         self._trace, self._sequence = trace, sequence
         try:
             with self._scope:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._release_in_time, release)
-                    group.start_soon(self._cordon)
+                async with while_running(partial(self._release_in_time, release), self._cordon):
                     await self._drain(sequence)
-                    group.cancel_scope.cancel()
         finally:
             if self._scope.cancel_called:
                 self._note_cancelled()

@@ -10,6 +10,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import anyio
@@ -36,7 +37,7 @@ from gracectl.kube.resources import NODES
 from gracectl.kube.transport import Transport
 from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.supervise import run_components
+from gracectl.runtime.supervise import run_components, while_running
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.spans import SpanSink
 
@@ -116,10 +117,8 @@ class NodeAgent:
             components["rights"] = self._check_permissions
             if self._settings.interruption_source != "none":
                 components["interruptions"] = self._hear_interruptions
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._stop_after, stop)
+            async with while_running(partial(self._stop_after, stop)):
                 await run_components(components, self._stop, status=self.process.components)
-                group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 await self.process.close()

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -25,6 +26,7 @@ from kubesim.controllers.podstatus import readiness
 from kubesim.server.api import JsonObject
 
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.supervise import while_running
 
 REQUEST_SECONDS: Final = 0.02
 """Between two requests to one Service."""
@@ -136,10 +138,8 @@ class Traffic:
             try:
                 assert process.stdout is not None
                 self._ports[uid] = int(await process.stdout.receive())
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._become_ready, pod)
+                async with while_running(partial(self._become_ready, pod)):
                     await self._stops[uid].wait()
-                    group.cancel_scope.cancel()
                 process.send_signal(signal.SIGTERM)
                 await process.wait()
             finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Final
 
 import anyio
@@ -22,6 +23,7 @@ from gracectl.interruption.source import Handler, Outcome
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.model.foreign import harmless
 from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.supervise import while_running
 
 logger = logging.getLogger(__name__)
 
@@ -214,11 +216,8 @@ class _Queue:
         try:
             receipt = await self._handler.receive(event.notices[0])
             if receipt.nodes and hook.token not in self._completed:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._extend, hook)
-                    group.start_soon(self._beat, hook, event)
+                async with while_running(partial(self._extend, hook), partial(self._beat, hook, event)):
                     await self._handler.until_drained(receipt)
-                    group.cancel_scope.cancel()
                 await self._retried(lambda: self._continue(hook))
                 _remember(self._completed, hook.token)
             await self._retried(lambda: self._delete(self._held[hook.token]))

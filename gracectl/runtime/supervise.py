@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
+from typing import Any
 
 import anyio
 import msgspec
@@ -171,6 +172,16 @@ def ungrouped() -> Iterator[None]:
     except ExceptionGroup as group:
         first = next(leaves(group))
         raise first from first.__cause__
+
+
+@asynccontextmanager
+async def while_running(*tasks: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Run tasks while the block runs; its end cancels them."""
+    async with anyio.create_task_group() as group:
+        for task in tasks:
+            group.start_soon(task)
+        yield
+        group.cancel_scope.cancel()
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import pytest
 from e2e_support.accounts import access_with, account_with, token_of
 from e2e_support.deadlines import until_deadline
@@ -22,6 +21,7 @@ from kubesim.server.api import JsonObject
 from gracectl.app.drainer import EVENTS, RIGHTS
 from gracectl.controllers.rbac import REPLACE_FIRST_RIGHTS
 from gracectl.model import names
+from gracectl.runtime.supervise import while_running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
@@ -110,10 +110,8 @@ async def single(
     if refuge:
         await story.nodes("refuge")
     found = Single(story, pod, len(story.sight.journal))
-    async with anyio.create_task_group() as group:
-        group.start_soon(found.watch_endpoints)
+    async with while_running(found.watch_endpoints):
         yield found
-        group.cancel_scope.cancel()
 
 
 async def drain(story: Story, node: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 
 import anyio
 import anyio.abc
+
+from gracectl.runtime.supervise import while_running
 
 HOST = "127.0.0.1"
 
@@ -31,10 +34,8 @@ async def balanced(ports: list[int], host: str = HOST) -> AsyncIterator[int]:
                     group.start_soon(_pass_on, backend, client)
                 return
 
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, serve)
+    async with listener, while_running(partial(listener.serve, serve)):
         yield listener.extra(anyio.abc.SocketAttribute.local_port)
-        group.cancel_scope.cancel()
 
 
 async def _pass_on(source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream) -> None:

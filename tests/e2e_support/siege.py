@@ -26,6 +26,7 @@ from gracectl.controllers.rbac import (
     freeze_rights,
     lease_rights,
 )
+from gracectl.runtime.supervise import while_running
 
 MARK = "e2e-attack"
 VICTIM = "e2e-victim"
@@ -110,10 +111,8 @@ async def until_told(story: Story, what: str, program: Program, condition: Calla
         code = await program.ended(PATIENCE)
         raise AssertionError(f"the controller has ended with {code} before {what}:\n{program.text()[-3000:]}")
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(dead)
+    async with while_running(dead):
         await story.sight.until(what, condition, seconds=PATIENCE - 10)
-        group.cancel_scope.cancel()
 
 
 async def lead(story: Story) -> Lead:

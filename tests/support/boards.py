@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
@@ -25,6 +24,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock, LoopClock, SystemClock
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.server import Servers
 from support.builders import NOW
 from support.servers import ScriptedTransport
@@ -436,10 +436,8 @@ class ServedBoard:
         server = BoardServer(board, self._access, self._clock)
         servers = Servers([server.endpoint(self._listen)], self._clock, grace_seconds=0.05)
         urls = await servers.open()
-        async with anyio.create_task_group() as group:
-            group.start_soon(servers.run)
+        async with while_running(servers.run):
             yield urls["/"]
-            group.cancel_scope.cancel()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import anyio
 import msgspec
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Change
@@ -29,6 +28,7 @@ from gracectl.kube.transport import Request, Transport
 from gracectl.kube.transport.operation import operation_of
 from gracectl.model import names
 from gracectl.model.node import Node
+from gracectl.runtime.supervise import while_running
 from support.inprocess import ASKING, SENDER, InProcessTransport, Line
 from support.stage import Stage, finalizers_of
 from support.stories import seen
@@ -103,11 +103,9 @@ def a_client(stage: Stage) -> KubeClient:
 async def seeing(stage: Stage, chooses: Selection) -> AsyncIterator[ClusterWatcher]:
     """A watcher that runs, and has listed what was chosen at first."""
     sight = ClusterWatcher(a_client(stage), chooses, stage.clock, rng=random.Random(2))
-    async with anyio.create_task_group() as group:
-        group.start_soon(sight.run)
+    async with while_running(sight.run):
         await sight.wait_live()
         yield sight
-        group.cancel_scope.cancel()
 
 
 def asked_pods(stage: Stage) -> list[str]:
@@ -162,11 +160,9 @@ class Laptop:
 @asynccontextmanager
 async def mortal(laptop: Laptop) -> AsyncIterator[None]:
     """A run that is killed at the end of the block: what it has not sent is never sent."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(laptop.run)
+    async with while_running(laptop.run):
         yield
         laptop.line.cut()
-        group.cancel_scope.cancel()
 
 
 # `gracectl uninstall` on the virtual-time stage, and what it leaves.

@@ -37,6 +37,7 @@ from gracectl.model.selectors import selects
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence
+from gracectl.runtime.supervise import while_running
 from support.builders import NOW, a_pod
 from support.inprocess import InProcessTransport, uid_of
 from support.virtual import ShiftedClock
@@ -181,10 +182,8 @@ class EvictionStage:
 async def evicting(seconds: float = 0.0, **settings: Any) -> AsyncIterator[EvictionStage]:
     """A stage whose evictor runs."""
     stage = EvictionStage(seconds, **settings)
-    async with anyio.create_task_group() as group:
-        group.start_soon(stage.evictor.run)
+    async with while_running(stage.evictor.run):
         yield stage
-        group.cancel_scope.cancel()
 
 
 def loose(count: int, prefix: str = "job") -> list[Pod]:

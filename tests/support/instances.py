@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import yaml
 from aiohttp import web
@@ -25,6 +24,7 @@ from gracectl.cloud.provider import Provider, ProviderSettings, load_provider
 from gracectl.cloud.simulated import STATES
 from gracectl.model import names
 from gracectl.model.times import format_time
+from gracectl.runtime.supervise import while_running
 from support.stage import Stage
 
 # Cluster API beside an embedded cluster: the definition of Machines, cut down, and a stand-in for its controller.
@@ -160,10 +160,8 @@ class ClusterApi:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """Its controller works while the block lasts."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._work)
+        async with while_running(self._work):
             yield
-            group.cancel_scope.cancel()
 
     async def _work(self) -> None:
         while True:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from kubesim.controllers.karpenter import Karpenter, karpenters
 from kubesim.server.api import JsonObject
 
@@ -19,6 +18,7 @@ from gracectl.inspect.status import NodeStatus, node_statuses, with_forecasts
 from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
+from gracectl.runtime.supervise import while_running
 from support.clients import a_client
 from support.stage import Stage, staged
 
@@ -64,13 +64,11 @@ async def karpenter_runs(
         await karpenter_is_installed(stage)
         await stage.clock.sleep(0.9)  # instants are whole seconds again
     karpenter = Karpenter(stage.cluster.api, stage.cluster.pace)
-    async with anyio.create_task_group() as group:
-        group.start_soon(karpenter.run)
+    async with while_running(karpenter.run):
         for name in nodes:
             await stage.add_nodes(name, claim=karpenters(**claim))
         await stage.until(lambda: all(names.FINALIZER in _finalizers(stage, name) for name in nodes))
         yield karpenter
-        group.cancel_scope.cancel()
 
 
 def _finalizers(stage: Stage, node: str) -> list[str]:

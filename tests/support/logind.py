@@ -17,6 +17,7 @@ from kubesim_support.patience import PATIENCE
 from gracectl.agent.inhibit_delay import DropIn
 from gracectl.agent.watch import ShutdownWatch, Timeouts, WatchState
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 # A machine with a message bus, a systemd that does nothing, and a logind: a stand-in of ours, or the real one.
@@ -451,10 +452,8 @@ async def watching(
     watch = ShutdownWatch(machine.bus.address, file, LoopClock(), listener, timeouts=timeouts)
     if wanted is not None:
         watch.want(wanted, WHY)
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch.run)
+    async with while_running(watch.run):
         yield watch, listener
-        group.cancel_scope.cancel()
 
 
 def is_locked(state: WatchState) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 from kubesim.server.api import JsonObject
 
 from gracectl.model import names
+from gracectl.runtime.supervise import while_running
 from support.stage import Stage, a_workload
 
 MERGE = "application/merge-patch+json"
@@ -70,10 +70,8 @@ async def endpoints(stage: Stage, every: float = 0.05) -> AsyncIterator[Endpoint
             seen.fewest = min(seen.fewest, sum(map(is_serving, pods_of(stage))))
             await stage.clock.sleep(every)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(look)
+    async with while_running(look):
         yield seen
-        group.cancel_scope.cancel()
 
 
 async def edit_deployment(stage: Stage, spec: JsonObject) -> None:

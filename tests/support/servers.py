@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from gracectl.model import names
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock, LoopClock, SystemClock
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.server import SHUTDOWN_SECONDS, Endpoint, Servers
 
 # An API server that follows a script: what it answers, when, and how its streams end.
@@ -232,11 +234,9 @@ class World:
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncGenerator[None, None]:
         """Run the reflector for so many seconds, then look."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.reflector.run)
+        async with while_running(self.reflector.run):
             await self.clock.sleep(seconds)
             yield
-            tasks.cancel_scope.cancel()
 
 
 # API servers that stop answering, for commands.
@@ -349,10 +349,8 @@ async def serving(
     """Servers that run, and the URL of each path."""
     servers = Servers(doors, LoopClock(), grace_seconds=grace_seconds)
     urls = await servers.open()
-    async with anyio.create_task_group() as group:
-        group.start_soon(servers.run, before_close)
+    async with while_running(partial(servers.run, before_close)):
         yield servers, urls
-        group.cancel_scope.cancel()
 
 
 # Ports that a test names before it listens.

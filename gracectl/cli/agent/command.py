@@ -33,7 +33,7 @@ from gracectl.cli.report import structured
 from gracectl.cli.telemetry import metric_export, traced
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.supervise import set_on_signal
+from gracectl.runtime.supervise import set_on_signal, while_running
 from gracectl.telemetry import logs
 
 logger = logging.getLogger(__name__)
@@ -139,12 +139,10 @@ async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarge
         program.process.export = export
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
-        async with anyio.create_task_group() as group:
-            group.start_soon(set_on_signal, stop)
+        async with while_running(partial(set_on_signal, stop)):
             logger.info("gracectl %s, agent of node %s, on %s", __version__, node, connection.cluster.server)
             gc.freeze()
             await program.run(stop)
-            group.cancel_scope.cancel()
     logger.info("stopped")
 
 

@@ -44,7 +44,7 @@ from gracectl.model.node import Node
 from gracectl.policy.freeze import Freeze
 from gracectl.policy.observations import ObservationLog
 from gracectl.policy.scenario import DrainingNode
-from gracectl.runtime.supervise import ungrouped
+from gracectl.runtime.supervise import ungrouped, while_running
 from gracectl.telemetry.settings import TracingSettings
 
 FRAME_SECONDS = 1.0
@@ -182,13 +182,10 @@ class StatusFollower:
     async def run(self, show: Callable[[StatusFrame], bool]) -> None:
         """Show frames until `show` returns True; see `follow`."""
         with ungrouped():
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.watcher.run)
-                group.start_soon(self._poll_leadership)
-                group.start_soon(self._poll_workloads)
-                group.start_soon(self.forecaster.run)
+            async with while_running(
+                self.watcher.run, self._poll_leadership, self._poll_workloads, self.forecaster.run
+            ):
                 await self._show_frames(show)
-                group.cancel_scope.cancel()
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         if new is not None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-import anyio
 import msgspec
 
 from gracectl.admission.webhooks import Leftover, delete_leftover, leftovers
@@ -58,7 +58,7 @@ from gracectl.kube.resources import LEASES, NODE_BUDGETS
 from gracectl.model.meta import Lease
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.runtime.supervise import ungrouped
+from gracectl.runtime.supervise import ungrouped, while_running
 
 KIN: Final = "gracectl-uninstall_"
 HELD_SECONDS: Final = LONGEST_HELD_SECONDS
@@ -122,10 +122,8 @@ class Uninstall:
         if not await takeover.begin():
             return await self._remove(None)
         with ungrouped():
-            async with anyio.create_task_group() as group:
-                group.start_soon(takeover.hold, election.retry_period_seconds)
+            async with while_running(partial(takeover.hold, election.retry_period_seconds)):
                 report = await self._remove(takeover)
-                group.cancel_scope.cancel()
         held = LeaseReport(*lease.key, previous_holder=takeover.previous)
         try:
             until = await takeover.leave(HELD_SECONDS)

@@ -37,6 +37,7 @@ from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence
+from gracectl.runtime.supervise import while_running
 
 logger = logging.getLogger(__name__)
 
@@ -223,8 +224,7 @@ class Election:
         then `lead` is cancelled, and has ended before anything else happens; the lease is released. Ends when `lead`
         returns, and raises what it raises, in a group.
         """
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._reflector.run)
+        async with while_running(self._reflector.run):
             try:
                 while True:
                     await self._acquire()
@@ -234,7 +234,6 @@ class Election:
                         await self._release()
             finally:
                 await self._release()
-            group.cancel_scope.cancel()
 
     def statistics(self) -> ElectionStatistics:
         """The leader as far as known, and the work done for it."""

@@ -14,6 +14,7 @@ from gracectl.app.notifications import MOST_WAITING, Notifier
 from gracectl.kube.events import Subject
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.settings import NotificationSettings
 
 
@@ -41,10 +42,8 @@ class Receiver:
 async def notifying(**more: object) -> AsyncIterator[tuple[Notifier, Receiver]]:
     receiver = Receiver()
     notifier = Notifier(NotificationSettings(**more), "prod", LoopClock(), receiver.send)  # type: ignore[arg-type]
-    async with anyio.create_task_group() as group:
-        group.start_soon(notifier.run)
+    async with while_running(notifier.run):
         yield notifier, receiver
-        group.cancel_scope.cancel()
 
 
 def counts(notifier: Notifier) -> dict[tuple[str, ...], float]:

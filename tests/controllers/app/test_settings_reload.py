@@ -14,6 +14,7 @@ from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload
 from gracectl.config import Settings, load_settings
 from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, ReloadScope, differences
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 
 class Followed:
@@ -83,11 +84,9 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
 @asynccontextmanager
 async def followed(file: Path, scope: ReloadScope = CONTROLLER_SCOPE, **environ: str) -> AsyncIterator[Followed]:
     one = Followed(file, scope, environ)
-    async with anyio.create_task_group() as group:
-        group.start_soon(one.follower.run)
+    async with while_running(one.follower.run):
         await anyio.wait_all_tasks_blocked()
         yield one
-        group.cancel_scope.cancel()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from gracectl.inspect.forecast import DrainForecast, forecast_drains
 from gracectl.policy.answers import Never, Unknown, Window
 from gracectl.policy.forecast import Assumptions, NodeForecast, PodForecast
 from gracectl.policy.scenario import RemovalMethod
+from gracectl.runtime.supervise import while_running
 
 HORIZON = 3 * 3600.0
 """Longer than any protection that ends, and any deadline, in these worlds."""
@@ -65,10 +66,8 @@ async def lived_through(
             later.append(again(stage, controller, world))
 
     with anyio.move_on_after(HORIZON):
-        async with anyio.create_task_group() as group:
-            group.start_soon(predict_again)
+        async with while_running(predict_again):
             await stage.until_gone(*world.deleted)
-            group.cancel_scope.cancel()
     return forecast, later
 
 

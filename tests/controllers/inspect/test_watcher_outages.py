@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import anyio
 import pytest
 from kubesim.faults import DropWatch, Expire, FreezeWatch, Refuse, Reset, Rule
 from support.clients import a_client, asked_pods, named, pods_seen, seeing
@@ -15,6 +14,7 @@ from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
+from gracectl.runtime.supervise import while_running
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 AT_ONCE = {"gracePeriodSeconds": 0}
@@ -97,8 +97,7 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
     async with staged("n1") as stage:
         stage.transport.is_listening = False
         sight = ClusterWatcher(a_client(stage), named("n1"), stage.clock)
-        async with anyio.create_task_group() as group:
-            group.start_soon(sight.run)
+        async with while_running(sight.run):
             await stage.clock.sleep(10)
             loss = sight.connection_loss()
             assert loss == ConnectionLoss(None, "list nodes: the server cannot be reached: connection refused")
@@ -107,7 +106,6 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
             await sight.wait_live()
             assert stage.clock.monotonic() - start <= 5.0
             assert sight.connection_loss() is None
-            group.cancel_scope.cancel()
 
 
 class Storm:

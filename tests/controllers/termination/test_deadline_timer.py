@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-import anyio
-
 from gracectl.controllers.termination.deadline_timer import UNPLANNED_SECONDS, DeadlineTimer
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 
 async def test_deletions_that_are_due_are_asked_about_until_they_are_scheduled_and_no_more() -> None:
@@ -19,9 +18,7 @@ async def test_deletions_that_are_due_are_asked_about_until_they_are_scheduled_a
         return answers.popleft()
 
     timer = DeadlineTimer(clock, lambda name: None, due)
-    async with anyio.create_task_group() as group:
-        group.start_soon(timer.run)
+    async with while_running(timer.run):
         timer.changed("n1")
         await clock.sleep(20 * UNPLANNED_SECONDS)
-        group.cancel_scope.cancel()
     assert asked == [("n1", 0.0, times * UNPLANNED_SECONDS) for times in (1, 2, 3)]

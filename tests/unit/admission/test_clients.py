@@ -31,6 +31,7 @@ from gracectl.app.controller import Controller
 from gracectl.config import ConfigError
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock, SystemClock
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.server import Endpoint
 
 REVIEW: Final = orjson.dumps(a_review("DELETE", "nodes", None, a_node_object()))
@@ -147,8 +148,7 @@ async def test_a_file_broken_later_is_reported_once(tmp_path: Path, caplog: pyte
     authorities.require()
     context = identity.context
     assert context.verify_mode == ssl.CERT_REQUIRED
-    async with anyio.create_task_group() as group:
-        group.start_soon(authorities.run)
+    async with while_running(authorities.run):
         file.write_text("nonsense")
         with caplog.at_level(logging.WARNING):
             await clock.sleep(3 * RELOAD_SECONDS)
@@ -158,7 +158,6 @@ async def test_a_file_broken_later_is_reported_once(tmp_path: Path, caplog: pyte
         file.write_bytes(Authority("others").pem)
         await clock.sleep(RELOAD_SECONDS)
         assert identity.context is not context
-        group.cancel_scope.cancel()
 
 
 @pytest.mark.real_time

@@ -8,6 +8,7 @@ from support.stage import a_workload
 from support.stories import START
 
 from gracectl.policy.waves import by_priority
+from gracectl.runtime.supervise import while_running
 
 
 async def test_a_range_whose_pods_stop_quickly_makes_room_for_the_next_at_once() -> None:
@@ -48,10 +49,8 @@ async def test_a_deadline_of_the_node_that_appears_in_mid_shutdown_makes_pods_hu
 
 async def test_a_cancelled_shutdown_stops_all_further_deletions() -> None:
     async with machine_with(*of_all_classes(stop_seconds=50)) as machine:
-        async with anyio.create_task_group() as group:
-            group.start_soon(machine.shut_down)
+        async with while_running(machine.shut_down):
             await machine.until(70)
-            group.cancel_scope.cancel()
         await machine.until(1000)
         assert [name for name, _, _ in machine.asked] == ["regular", "c"]
         assert machine.names == ["a", "b"]
@@ -61,10 +60,8 @@ async def test_a_cancelled_shutdown_stops_all_further_deletions() -> None:
 
 async def test_after_a_cancelled_shutdown_the_next_one_begins_anew() -> None:
     async with machine_with(*of_all_classes(stop_seconds=50)) as machine:
-        async with anyio.create_task_group() as group:
-            group.start_soon(machine.shut_down)
+        async with while_running(machine.shut_down):
             await machine.until(70)
-            group.cancel_scope.cancel()
         await machine.until(200)
         await machine.shut_down()
         assert [(name, instant) for name, instant, _ in machine.asked[2:]] == [("b", 200), ("a", 250)]

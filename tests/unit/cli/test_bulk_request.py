@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import pytest
@@ -20,6 +21,7 @@ from gracectl.kube.errors import (
 )
 from gracectl.kube.transport.operation import Operation
 from gracectl.model.node import Node
+from gracectl.runtime.supervise import while_running
 
 DELETE = Operation("delete", "", "nodes", "", "", "b")
 
@@ -96,11 +98,9 @@ async def test_so_many_at_a_time_and_interrupted_it_knows_each_outcome() -> None
         await held.wait()
         return "never"
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(bulk.run, nodes, ask)
+    async with while_running(partial(bulk.run, nodes, ask)):
         await anyio.wait_all_tasks_blocked()
         assert len(bulk.unknown) == CONCURRENCY
-        group.cancel_scope.cancel()
     assert bulk.interrupted("deletion", " (for ever)") == (
         "interrupted; deletion requested: n00 (for ever); outcome unknown: "
         f"{', '.join(f'n{number:02}' for number in range(2, CONCURRENCY + 2))}; not requested: n01, n{CONCURRENCY + 2}"

@@ -31,6 +31,7 @@ from gracectl.kube.cache.reading import read_all
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.supervise import while_running
 
 
 def given(*arguments: str) -> tuple[ClusterTarget, int]:
@@ -132,14 +133,12 @@ async def test_a_silent_server_is_named_once(tmp_path: Path, monkeypatch: pytest
     said: list[str] = []
     with mute(tmp_path, "n1", deaf=True) as (_, kubeconfig):
         async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as opened:
-            async with anyio.create_task_group() as group:
-                group.start_soon(opened.client.server_version)
+            async with while_running(opened.client.server_version):
                 with anyio.fail_after(PATIENCE):
                     while not said:
                         await opened.clock.sleep(0.01)
                 with anyio.move_on_after(0.2):
                     await opened.client.server_version()
-                group.cancel_scope.cancel()
             assert said == [f"waiting for {opened.cluster.server}: no answer yet to get /version"]
 
 

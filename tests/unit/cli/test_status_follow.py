@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-import anyio
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Refuse, Rule
@@ -26,6 +25,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names
 from gracectl.model.node import Node
+from gracectl.runtime.supervise import while_running
 
 
 class Camera:
@@ -89,13 +89,11 @@ async def test_a_namesake_is_another_node() -> None:
     async with staged("n1") as stage:
         camera = Camera()
         before = uid(stage, "n1")
-        async with anyio.create_task_group() as group:
-            group.start_soon(lambda: filmed(stage, camera, named("n1"), n1=before))
+        async with while_running(lambda: filmed(stage, camera, named("n1"), n1=before)):
             await stage.clock.sleep(3)
             await stage.delete_node("n1")
             await stage.add_nodes("n1")
             await stage.clock.sleep(3)
-            group.cancel_scope.cancel()
         last = camera.scenes[-1]
         assert last.terminated == (TerminatedNode("n1", before, None),)
         assert [(node.name, node.state) for node in last.nodes] == [("n1", NodePhase.IDLE)]
@@ -109,15 +107,13 @@ async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_i
         def is_asked_for(node: Node) -> bool:
             return being_deleted(node) or names.KEEP_DRAINED in node.annotations
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(lambda: filmed(stage, camera, is_asked_for))
+        async with while_running(lambda: filmed(stage, camera, is_asked_for)):
             await stage.clock.sleep(1)
             await gracectl_keep(stage, "n2")
             await stage.delete_node("n1")
             await stage.clock.sleep(5)
             await take_off(stage, "n2")
             await stage.clock.sleep(5)
-            group.cancel_scope.cancel()
         assert [gone.name for gone in camera.scenes[-1].terminated] == ["n1"]
         assert camera.steps("n2")[-1] == "drained"
         assert camera.scenes[-1].nodes == ()
@@ -145,8 +141,7 @@ async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
     async with staged("n1") as stage:
         await begin_a_drain_that_is_blocked(stage)
         camera = Camera()
-        async with anyio.create_task_group() as group:
-            group.start_soon(lambda: filmed(stage, camera))
+        async with while_running(lambda: filmed(stage, camera)):
             await stage.clock.sleep(3)
             lost = len(camera.scenes)
             # Every watch breaks at its next event, and the server does not answer for some minutes.
@@ -156,7 +151,6 @@ async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
             stage.transport.before.clear()
             back = len(camera.scenes)
             await stage.clock.sleep(30)
-            group.cancel_scope.cancel()
         assert all(frame.connection_loss is None for frame in camera.scenes[1:lost])
         during = camera.scenes[lost:back]
         assert during[-1].connection_loss is not None

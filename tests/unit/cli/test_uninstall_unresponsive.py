@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import anyio
 from kubesim.faults import FreezeWatch, Refuse, Rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.stage import staged
@@ -12,6 +11,7 @@ from support.stage import staged
 from gracectl.cli.uninstall.report import RemovalOutcome, closing_lines
 from gracectl.config import Settings
 from gracectl.model import names
+from gracectl.runtime.supervise import while_running
 
 
 async def test_a_leader_that_does_not_hear_of_it_is_outlasted() -> None:
@@ -50,10 +50,8 @@ async def test_webhooks_that_always_come_back_are_no_endless_loop() -> None:
                     await configure(stage, "mutating", names.NODE_CREATION_WEBHOOK)
                 await stage.clock.sleep(1)
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(make)
+        async with while_running(make):
             report = await Leaving(stage).run()
-            group.cancel_scope.cancel()
         (failure,) = report.failures
         assert (failure.kind, failure.name) == ("MutatingWebhookConfiguration", "gracectl")
         assert "recreated again and again" in failure.reason

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from gracectl.cloud.provider import (
     load_provider,
 )
 from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -248,10 +250,8 @@ async def test_a_cancelled_question_leaves_nothing(
     monkeypatch.setattr(execs, "GRACE_SECONDS", 0.2)
     pids = tmp_path / "pids"
     provider = sh(script.format(pids=pids))
-    async with anyio.create_task_group() as group:
-        group.start_soon(provider.terminate, ID)
+    async with while_running(partial(provider.terminate, ID)):
         await until(lambda: len(pids_in(pids)) == 2)
-        group.cancel_scope.cancel()
     await until(lambda: not any(map(is_alive, pids_in(pids))))
 
 
@@ -332,10 +332,8 @@ def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str
 async def test_a_cancelled_question_leaves_no_child_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execs, "LINGER_SECONDS", 1000.0)
     pids, others = tmp_path / "pids", children()
-    async with anyio.create_task_group() as group:
-        group.start_soon(sh(f"sleep 1000 & echo $! > {pids}; exit 0").state, ID)
+    async with while_running(partial(sh(f"sleep 1000 & echo $! > {pids}; exit 0").state, ID)):
         await until(lambda: pids.exists() and bool(pids.read_text().strip()) and children() <= others)
-        group.cancel_scope.cancel()
     await until(lambda: not is_alive(pids_in(pids)[0]))
 
 

@@ -16,6 +16,7 @@ from kubesim_support.patience import PATIENCE
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -43,10 +44,8 @@ class Site:
 async def site(anyio_backend: object) -> AsyncIterator[Site]:
     site = Site(CloudSettings(terminate_delay=0.05))
     site.url = await site.face.start()
-    async with anyio.create_task_group() as group:
-        group.start_soon(site.cloud.run)
+    async with while_running(site.cloud.run):
         yield site
-        group.cancel_scope.cancel()
     await site.face.stop()
 
 

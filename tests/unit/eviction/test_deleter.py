@@ -12,6 +12,7 @@ from support.eviction import LOST, NAMESPACE, REFUSED, deleting
 
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.transport import Response
+from gracectl.runtime.supervise import while_running
 
 
 async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
@@ -148,13 +149,11 @@ async def test_a_new_process_repeats_nothing() -> None:
         await stage.until(20)
         assert [each.name for each in stage.asked] == ["slow"]
         heir = stage.another()
-        async with anyio.create_task_group() as group:
-            group.start_soon(heir.run)
+        async with while_running(heir.run):
             heir.set_pods("n1", [stage.deletion("slow", 610), stage.deletion("web", 610)])
             stage.deleter.remove_node("n1")
             await stage.until(609)
             assert stage.asked[1:] == [(580, "web", 30)]
-            group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("first", "expected"), [(30, []), (200, [(82.5, "web", 18)])])
@@ -168,10 +167,8 @@ async def test_a_new_process_reads_pods_possibly_deleted(first: int, expected: l
         await stage.until(82.5)
         heir = stage.another()
         heir.set_pods("n1", [stage.deletion("web", 100)])
-        async with anyio.create_task_group() as group:
-            group.start_soon(heir.run)
+        async with while_running(heir.run):
             await stage.until(99)
-            group.cancel_scope.cancel()
         assert stage.wire.looked_at == [(82.5, "web")]
         assert stage.asked == expected
 
@@ -183,13 +180,11 @@ async def test_a_new_process_that_cannot_read_a_pod_tries_again_until_the_deadli
         heir = stage.another()
         heir.set_pods("n1", [stage.deletion("web", 100)])
         stage.wire.down = LOST
-        async with anyio.create_task_group() as group:
-            group.start_soon(heir.run)
+        async with while_running(heir.run):
             await stage.until(99)
             assert stage.asked == []
             stage.wire.down = None
             await stage.until(100)
-            group.cancel_scope.cancel()
         assert stage.asked == [(100, "web", 1)]
 
 

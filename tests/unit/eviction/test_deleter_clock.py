@@ -10,6 +10,7 @@ import pytest
 from support.eviction import deleting
 
 from gracectl.kube.transport import Response
+from gracectl.runtime.supervise import while_running
 
 
 async def test_a_clock_that_turns_out_to_be_late_brings_the_deletions_forward() -> None:
@@ -66,10 +67,8 @@ async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
         heir = stage.another()
         heir.set_pods("n1", [stage.deletion("web", 100)])
         stage.ours.offset = 50.0
-        async with anyio.create_task_group() as group:
-            group.start_soon(heir.run)
+        async with while_running(heir.run):
             await stage.until(30)
-            group.cancel_scope.cancel()
         assert stage.asked == [(20, "web", 30)]
 
 

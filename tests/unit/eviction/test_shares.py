@@ -25,6 +25,7 @@ from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 ONCE = ClientSettings(retry=RetrySettings(attempts=1))
 
@@ -85,10 +86,8 @@ async def test_deletions_that_hang_do_not_cost_a_pod_elsewhere_its_grace() -> No
     slow.server.slow["bad"] = 9.0
     slow.doom("n1", slow.show("bad", 300), 60.0)
     slow.doom("n2", slow.show("good", 1), 60.0)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.deleter.run)
+    async with while_running(slow.deleter.run):
         await anyio.sleep(55.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good") == [30.0]
     assert slow.instants("bad") == [30.0] * 100 + [31.0] * 100 + [39.0] * 100  # no slower than by itself
 
@@ -103,10 +102,8 @@ async def test_deletions_that_hang_do_not_cost_another_workload_of_the_namespace
     for number in range(5):  # while nothing is known of them, when they have just hung, and later
         slow.doom(f"n{number}", slow.show("shop", 1, workload=f"good{number}"), 60.0 + 4.5 * number)
     slow.doom("n9", slow.show("shop", 1), 62.0)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.deleter.run)
+    async with while_running(slow.deleter.run):
         await anyio.sleep(80.0)
-        group.cancel_scope.cancel()
     assert [slow.instants(f"good{number}")[0] for number in range(5)] == [30.0 + 4.5 * number for number in range(5)]
     assert slow.instants("shop")[0] == 32.0
     assert slow.instants("bad")[:100] == [30.0] * 100  # as if it were alone
@@ -119,12 +116,10 @@ async def test_evictions_that_hang_do_not_delay_another_workload_of_the_namespac
     slow.server.slow.update({pod.name: 30.0 for pod in pods})
     slow.set_pods("n1", pods)
     slow.set_pods("n2", slow.show("shop", 1, with_budgets=with_budgets, workload="good"))
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         await anyio.sleep(70.0)
         slow.set_pods("n3", slow.show("shop", 1, with_budgets=with_budgets, workload="late"))
         await anyio.sleep(1.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good") == [0.0]
     assert slow.instants("late") == [70.0]
     assert slow.instants("bad")[:150] == [0.0] * 50 + [1.0] * 50 + [30.0] * 50
@@ -139,10 +134,8 @@ async def test_deletions_that_hang_cost_another_pod_of_the_workload_a_second(han
     slow.doom("n1", [*pods, *slow.show("shop", 1, workload="good", owner="web")], 60.0)
     for number in range(4):
         slow.doom(f"m{number}", slow.show("shop", 1, workload=f"late{number}", owner="web"), 80.0 + 4.5 * number)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.deleter.run)
+    async with while_running(slow.deleter.run):
         await anyio.sleep(75.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good")[0] == 30.0 + late
     assert [slow.instants(f"late{number}")[0] for number in range(4)] == [50.0, 54.5, 59.0, 63.5]
 
@@ -157,14 +150,12 @@ async def test_pods_that_hung_before_cost_others_of_their_workload_nothing(with_
         slow.server.answers[pod.name] += [a_status(500, "failed calling webhook: context deadline exceeded")] * 100
         slow.server.pods[pod.name] = there(pod)
     slow.set_pods("n1", pods)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         for number in range(20):
             await anyio.sleep(100.0 if not number else 0.75)
             name = f"good{number}"
             slow.set_pods(name, slow.show("shop", 1, with_budgets=with_budgets, workload=name, owner="web"))
         await anyio.sleep(1.0)
-        group.cancel_scope.cancel()
     assert [slow.instants(f"good{number}")[0] for number in range(20)] == [100.0 + 0.75 * n for n in range(20)]
 
 
@@ -174,10 +165,8 @@ async def test_a_queue_goes_on_while_ten_of_its_evictions_hang() -> None:
     slow.budgets.put(a_budget(selector=LabelSelector(), disruptions_allowed=30))
     slow.server.slow["shop"] = 30.0
     slow.set_pods("n1", pods)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         await anyio.sleep(29.0)
-        group.cancel_scope.cancel()
     assert slow.instants("shop") == [float(second) for second in range(11)]
 
 
@@ -188,10 +177,8 @@ async def test_a_namespace_that_hung_before_costs_nothing_at_all() -> None:
     for number in range(100):
         slow.server.slow[f"bad{number}"] = 35.0
         slow.doom(f"b{number}", slow.show(f"bad{number}", 5), 40.0)
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.deleter.run)
+    async with while_running(slow.deleter.run):
         await anyio.sleep(200.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good") == [170.0]
 
 
@@ -201,12 +188,10 @@ async def test_evictions_that_hang_in_one_namespace_do_not_delay_another(with_bu
     slow.server.slow["bad"] = 30.0
     slow.set_pods("n1", slow.show("bad", 150, with_budgets=with_budgets))
     slow.set_pods("n2", slow.show("good", 2, with_budgets=with_budgets))
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         await anyio.sleep(70.0)
         slow.set_pods("n3", slow.show("late", 1, with_budgets=with_budgets))
         await anyio.sleep(1.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good") == [0.0] * 2
     assert slow.instants("late") == [70.0]
     assert slow.instants("bad")[:150] == [0.0] * 50 + [1.0] * 50 + [30.0] * 50
@@ -219,19 +204,15 @@ async def test_evictions_that_hang_in_many_namespaces_cost_another_a_second(with
         slow.server.slow[f"bad{number}"] = 30.0
         slow.set_pods(f"n{number}", slow.show(f"bad{number}", 1, with_budgets=with_budgets))
     slow.set_pods("good", slow.show("good", 2, with_budgets=with_budgets))
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         await anyio.sleep(5.0)
-        group.cancel_scope.cancel()
     assert slow.instants("good") == [1.0] * 2
 
 
 async def test_waiting_for_the_rate_limit_is_no_hanging() -> None:
     slow = Slow(qps=2, burst=1, max_in_flight=10)
     slow.set_pods("n1", slow.show("a", 20))
-    async with anyio.create_task_group() as group:
-        group.start_soon(slow.evictor.run)
+    async with while_running(slow.evictor.run):
         await anyio.sleep(20.0)
-        group.cancel_scope.cancel()
     assert slow.instants("a") == [number / 2 for number in range(20)]
     assert slow.server.most_in_flight == 1

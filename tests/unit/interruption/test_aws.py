@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import msgspec
@@ -18,6 +19,7 @@ from gracectl.interruption.source import Outcome
 from gracectl.kube.errors import ServerError
 from gracectl.kube.transport.operation import Operation
 from gracectl.policy.interruption import Kind
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -47,10 +49,8 @@ def actions() -> Iterator[LifecycleCalls]:
 @asynccontextmanager
 async def polling(source: AwsSource) -> AsyncIterator[StandInHandler]:
     handler = StandInHandler()
-    async with anyio.create_task_group() as group:
-        group.start_soon(source.poll, handler)
+    async with while_running(partial(source.poll, handler)):
         yield handler
-        group.cancel_scope.cancel()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -27,6 +27,7 @@ from gracectl.kube.transport.operation import Operation
 from gracectl.policy.interruption import Kind
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -61,10 +62,8 @@ async def serving(folder: Path, **options: Any) -> AsyncIterator[Place]:
     source = HttpSource(msgspec.convert(given, HttpSource.Options))
     handler = StandInHandler()
     await source.open(handler)
-    async with aiohttp.ClientSession() as session, anyio.create_task_group() as group:
-        group.start_soon(source.serve)
+    async with aiohttp.ClientSession() as session, while_running(source.serve):
         yield Place(handler, source, session)
-        group.cancel_scope.cancel()
 
 
 async def test_a_signed_notice_is_received(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gracectl.kube.transport import Request, Response
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 POD = Subject("v1", "Pod", "shop", "web-1", "u1")
 NODE = Subject("v1", "Node", "", "worker-1", "u2")
@@ -42,10 +43,8 @@ class Desk:
     async def open(self) -> AsyncGenerator[None, None]:
         """The recorder at work; at the end it is cancelled and takes its leave."""
         self.transport.answers.extend([self._answer] * 500)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.recorder.run)
+        async with while_running(self.recorder.run):
             yield
-            tasks.cancel_scope.cancel()
 
     @property
     def written(self) -> list[tuple[float, str, Any]]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from gracectl.kube.transport import Request, Stream
 from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.fence import Fence
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -375,11 +377,9 @@ async def test_a_pool_full_of_requests_that_hang_does_not_keep_the_lease_from_be
         clock = SystemClock()
         client = KubeClient(transport, clock)
         election = Election(transport, clock, Fence(clock), settings)
-        async with anyio.create_task_group() as group:
-            group.start_soon(election.run, lead)
+        async with while_running(partial(election.run, lead)):
             await enough.wait()
             assert election.is_leading
-            group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("idle", "connections"), [(0.01, 2), (60.0, 1)])

@@ -11,6 +11,7 @@ import pytest
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
+from gracectl.runtime.supervise import while_running
 
 
 class Writes:
@@ -28,8 +29,7 @@ class Writes:
 
 async def test_a_cancelled_waiter_does_not_end_it_and_a_later_one_joins() -> None:
     background, writes = Background(), Writes(10.0)
-    async with anyio.create_task_group() as group:
-        group.start_soon(background.run)
+    async with while_running(background.run):
         with pytest.raises(TimeoutError):
             await background.join("a", writes.write, 1.0)
         assert background.is_under_way("a")
@@ -40,7 +40,6 @@ async def test_a_cancelled_waiter_does_not_end_it_and_a_later_one_joins() -> Non
         assert not background.is_under_way("a")
         assert await background.join("a", writes.write) == "written"
         assert writes.begun == [0.0, 10.0]
-        group.cancel_scope.cancel()
 
 
 async def test_two_callers_in_one_turn_of_the_loop_share_a_call() -> None:
@@ -50,14 +49,12 @@ async def test_two_callers_in_one_turn_of_the_loop_share_a_call() -> None:
     async def join() -> None:
         results.append(await background.join("a", writes.write))
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(background.run)
+    async with while_running(background.run):
         await anyio.sleep(1.0)
         async with anyio.create_task_group() as callers:
             callers.start_soon(join)
             callers.start_soon(join)
         assert (results, writes.begun) == (["written", "written"], [1.0])
-        group.cancel_scope.cancel()
 
 
 async def test_a_failure_is_raised_to_waiters_and_otherwise_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,8 +64,7 @@ async def test_a_failure_is_raised_to_waiters_and_otherwise_logged(caplog: pytes
         await anyio.sleep(5.0)
         raise ValueError("no")
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(background.run)
+    async with while_running(background.run):
         with pytest.raises(ValueError, match="no"):
             await background.join("a", fail)
         assert caplog.records == []
@@ -76,17 +72,14 @@ async def test_a_failure_is_raised_to_waiters_and_otherwise_logged(caplog: pytes
             await background.join("a", fail, 1.0)
         await anyio.sleep(10.0)
         assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "no")]
-        group.cancel_scope.cancel()
 
 
 async def test_what_is_under_way_ends_with_it_and_nothing_begins_afterwards() -> None:
     background, writes = Background(), Writes(10.0)
     async with anyio.create_task_group() as group:
-        async with anyio.create_task_group() as running:
-            running.start_soon(background.run)
+        async with while_running(background.run):
             with pytest.raises(TimeoutError):
                 await background.join("a", writes.write, 1.0)
-            running.cancel_scope.cancel()
         assert not background.is_under_way("a")
         with pytest.raises(FenceClosed):
             await background.join("a", writes.write)

@@ -6,15 +6,14 @@ import anyio
 
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.runtime.loop_monitor import INTERVAL_SECONDS, LoopMonitor
+from gracectl.runtime.supervise import while_running
 
 
 async def running(clock: Clock, turns: int) -> LoopMonitor:
     """A monitor after so many turns."""
     monitor = LoopMonitor(clock)
-    async with anyio.create_task_group() as group:
-        group.start_soon(monitor.run)
+    async with while_running(monitor.run):
         await clock.sleep(INTERVAL_SECONDS * turns + 0.1)
-        group.cancel_scope.cancel()
     return monitor
 
 
@@ -38,11 +37,9 @@ class BlockedClock(LoopClock):
 async def test_it_measures_how_long_the_loop_was_blocked() -> None:
     clock = BlockedClock()
     monitor = LoopMonitor(clock)
-    async with anyio.create_task_group() as group:
-        group.start_soon(monitor.run)
+    async with while_running(monitor.run):
         await anyio.sleep(INTERVAL_SECONDS - 0.1)
         clock.blocked = 0.75
         await anyio.sleep(0.2)
-        group.cancel_scope.cancel()
     lag = monitor.statistics().lag
     assert (lag.count, lag.total) == (1, 0.75)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from support.virtual import VirtualLoop
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import REMEMBERED_SECONDS, SLOW_SECONDS, Shares
+from gracectl.runtime.supervise import while_running
 from gracectl.runtime.workers import run_workers
 
 
@@ -137,8 +139,7 @@ async def test_groups_that_are_known_to_be_slow_cost_nothing() -> None:
     for group in bad:
         office.seconds[group] = 30.0
         office.add(group, 1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(office.work, 1000.0)
+    async with while_running(partial(office.work, 1000.0)):
         await anyio.sleep(400.0)
         assert all(office.shares.is_slow(group) for group in bad)
         for group in bad:
@@ -147,15 +148,13 @@ async def test_groups_that_are_known_to_be_slow_cost_nothing() -> None:
         office.add("good", 1)
         await anyio.sleep(0.5)
         assert office.instants("good") == [400.5]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_slow_group_becomes_quick_again_by_quick_work() -> None:
     office = Office(4)
     office.seconds["a"] = 5.0
     office.add("a", 1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(office.work, 1000.0)
+    async with while_running(partial(office.work, 1000.0)):
         await anyio.sleep(1.5)
         office.shares.move_slow(office.clock.monotonic())  # as the queue does before it hands out anything
         assert office.shares.is_slow("a")
@@ -171,7 +170,6 @@ async def test_a_slow_group_becomes_quick_again_by_quick_work() -> None:
         office.add("b", 1)
         await anyio.sleep(2.5)
         assert not office.shares.is_slow("a")
-        tasks.cancel_scope.cancel()
 
 
 async def test_work_that_waits_for_something_of_ours_is_not_slow() -> None:
@@ -193,15 +191,13 @@ async def test_a_group_keeps_its_order_and_a_key_that_is_added_twice_is_worked_o
     office = Office(2)
     office.seconds["a"] = 0.5
     office.add("a", 5)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(office.work, 100.0)
+    async with while_running(partial(office.work, 100.0)):
         await anyio.sleep(0.1)
         office.add("a", 5)  # one is under way, the others wait already
         statistics = office.queue.statistics()
         assert (statistics.ready, statistics.processing) == (4, 1)
         assert statistics.oldest_wait == pytest.approx(0.1)
         await anyio.sleep(10.0)
-        tasks.cancel_scope.cancel()
     assert list(office.begun) == ["a/0", "a/1", "a/2", "a/3", "a/4"]
     assert office.queue.statistics().handed_out == 6
 
@@ -210,14 +206,12 @@ async def test_more_room_is_used_at_once_by_skipped_keys() -> None:
     office = Office(2)
     office.seconds["a"] = 10.0
     office.add("a", 3)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(office.work, 100.0)
+    async with while_running(partial(office.work, 100.0)):
         await anyio.sleep(0.5)
         assert office.instants("a") == [0.0]
         office.shares.resize(6)
         await anyio.sleep(0.1)
         assert office.instants("a") == [0.0, 0.5, 0.5]
-        tasks.cancel_scope.cancel()
 
 
 @given(

@@ -7,6 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from gracectl.runtime.slices import Sliced, Slices, run_at_once
+from gracectl.runtime.supervise import while_running
 
 
 def counted(name: str, slices: int, story: list[str]) -> Sliced[str]:
@@ -36,16 +37,13 @@ async def test_no_two_slices_run_in_one_pass_of_the_event_loop() -> None:
             story.clear()
             await anyio.lowlevel.checkpoint()
 
-    async with anyio.create_task_group() as everything:
-        everything.start_soon(pulse)
-        async with anyio.create_task_group() as group:
-            for name in "abc":
-                group.start_soon(slices.run, counted(name, 4, story))
-            await anyio.lowlevel.checkpoint()
-            await anyio.lowlevel.checkpoint()
-            story.clear()  # first slices run when their tasks begin
-            passes.clear()
-        everything.cancel_scope.cancel()
+    async with while_running(pulse), anyio.create_task_group() as group:
+        for name in "abc":
+            group.start_soon(slices.run, counted(name, 4, story))
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        story.clear()  # first slices run when their tasks begin
+        passes.clear()
     seen = [slice_ for slice_ in passes if slice_]
     assert seen == ["a1", "b1", "c1", "a2", "b2", "c2", "a3", "b3", "c3"][-len(seen) :]
     assert len(seen) >= 7

@@ -20,6 +20,7 @@ from support.virtual import VirtualLoop
 
 from gracectl.runtime import timer_wheel as wheel_module
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 from gracectl.runtime.timer_wheel import TimerWheel
 
 KEYS = st.sampled_from("abcdefgh")
@@ -113,11 +114,9 @@ class WheelAgainstModel(RuleBasedStateMachine):
     def run_is_soon_cancelled(self, turns: int) -> None:
         async def inside() -> None:
             self.running_since = self.now
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.wheel.run)
+            async with while_running(self.wheel.run):
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
-                group.cancel_scope.cancel()
 
         self.runner.run(inside())
 
@@ -125,8 +124,7 @@ class WheelAgainstModel(RuleBasedStateMachine):
     def run_while_one_is_armed(self, seconds: float, key: str, ahead: float) -> None:
         async def inside() -> None:
             self.running_since = self.now
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.wheel.run)
+            async with while_running(self.wheel.run):
                 await anyio.sleep(seconds)
                 self.now = anyio.current_time()
                 self.arm(key, ahead)
@@ -134,7 +132,6 @@ class WheelAgainstModel(RuleBasedStateMachine):
                 self.now = anyio.current_time()
                 for _ in range(ENOUGH):  # what is due at this very instant
                     await anyio.lowlevel.checkpoint()
-                group.cancel_scope.cancel()
 
         self.runner.run(inside())
         assert all(timer.slot > self.now for timer in self.armed.values())

@@ -17,6 +17,7 @@ from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import Shares
+from gracectl.runtime.supervise import while_running
 from gracectl.runtime.workers import Requeue, run_workers
 
 
@@ -104,13 +105,11 @@ async def test_a_cancelled_reconcile_leaves_its_key_in_the_queue() -> None:
 async def test_a_cancellation_between_the_taking_of_a_key_and_the_work_loses_nothing(turns: int) -> None:
     shop = Shop()
     shop.answers["a"] = [5.0]
-    async with anyio.create_task_group() as group:
-        group.start_soon(shop.work, 100.0)
+    async with while_running(partial(shop.work, 100.0)):
         await shop.clock.sleep(1)
         shop.queue.add("a")
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
-        group.cancel_scope.cancel()
     assert (shop.queue.statistics().ready, shop.queue.statistics().processing) == (1, 0)
     await shop.work(10)
     assert shop.queue.statistics().ready == 0
@@ -182,9 +181,7 @@ async def test_a_burst_begins_in_one_turn_of_the_event_loop_if_that_is_asked_for
         begun[key] = turns
         await anyio.sleep(1)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(count_turns)
-        group.start_soon(partial(run_workers, queue, reconcile, 20, in_bursts=in_bursts))
+    async with while_running(count_turns, partial(run_workers, queue, reconcile, 20, in_bursts=in_bursts)):
         await anyio.lowlevel.checkpoint()
         for key in range(30):
             queue.add(key)
@@ -194,7 +191,6 @@ async def test_a_burst_begins_in_one_turn_of_the_event_loop_if_that_is_asked_for
         assert in_bursts or max(begun.values()) - min(begun.values()) >= 19
         statistics = queue.statistics()
         assert (statistics.processing, statistics.ready) == (20, 10)
-        group.cancel_scope.cancel()
     assert queue.statistics().ready == 30  # nothing is lost
 
 
@@ -214,13 +210,11 @@ async def test_more_room_is_used_at_once_and_less_when_so_much_has_ended() -> No
     shop.answers = {key: [10.0] for key in "abcdefgh"}
     for key in "abcdefgh":
         shop.queue.add(key)
-    async with anyio.create_task_group() as group:
-        group.start_soon(run_workers, shop.queue, shop.reconcile, room)
+    async with while_running(partial(run_workers, shop.queue, shop.reconcile, room)):
         await shop.clock.sleep(3)
         room.resize(4)
         await shop.clock.sleep(3)
         room.resize(2)
         await shop.clock.sleep(100)
-        group.cancel_scope.cancel()
     # At 10 the first ends, and three are under way; at 13 all of them do.
     assert shop.seen == [("a", 0), *((key, 3) for key in "bcd"), ("e", 13), ("f", 13), ("g", 23), ("h", 23)]

@@ -19,6 +19,7 @@ from support.servers import StillClock, serving
 from gracectl.controllers.termination.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution, SpanRef
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.connections import BodyReader
 from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import (
@@ -86,11 +87,9 @@ async def test_others_run_wherever_a_source_lets_them() -> None:
             story.append("other")
             await anyio.lowlevel.checkpoint()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(other)
+    async with while_running(other):
         await anyio.lowlevel.checkpoint()
         body, _ = await Exposition(StillClock(), (source,)).render()
-        group.cancel_scope.cancel()
     assert PROTECTED_PODS.name in body.decode()
     assert [each for each in story if each != "other"] == ["slice 0", "slice 1", "slice 2"]
     assert all(story[story.index(f"slice {number}") + 1] == "other" for number in range(3))

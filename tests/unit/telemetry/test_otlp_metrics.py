@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -16,6 +17,7 @@ from support.collector import HANGING, WILLING, Collector, Conduct, SeenMetrics,
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution, Histogram, SpanRef
+from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.exposition import PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import LEADER, PODS_DRAINED, TERMINATION_DURATION, Sample
 from gracectl.telemetry.otlp_metrics import MetricExport
@@ -65,11 +67,9 @@ async def exporting(world: World, interval: float) -> AsyncIterator[None]:
     clock = LoopClock()
     export = MetricExport(interval, lambda: 0.0, "controller-1", "prod", is_dry_run=True)
     exposition = Exposition(clock, (world.samples,), (PROCESS_COLLECTOR,), ("nodepool",))
-    async with anyio.create_task_group() as group:
-        group.start_soon(export.run, exposition, clock)
+    async with while_running(partial(export.run, exposition, clock)):
         await anyio.lowlevel.checkpoint()
         yield
-        group.cancel_scope.cancel()
 
 
 async def received(collector: Collector, count: int) -> list[SeenMetrics]:

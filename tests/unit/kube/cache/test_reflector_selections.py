@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import anyio
 import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.faults import DropWatch, Expire, Rule
@@ -21,6 +20,7 @@ from gracectl.kube.requests import Selection
 from gracectl.kube.resources import PODS
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -59,11 +59,9 @@ class World:
         await self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await self.create("here", "n1", app="web")
         await self.create("there", "n2", app="web")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.reflector.run)
+        async with while_running(self.reflector.run):
             await self.cache.wait_live()
             yield
-            tasks.cancel_scope.cancel()
 
 
 async def test_a_pod_comes_to_its_node_by_being_bound() -> None:

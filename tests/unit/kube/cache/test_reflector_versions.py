@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import anyio
 import msgspec
 import pytest
 from support.servers import FOREVER, ScriptedTransport, answer, expired, lease, page, refusal
@@ -18,6 +17,7 @@ from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.resources import LEASES, Resource
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 OLD: Resource[Lease] = msgspec.structs.replace(LEASES, version="v1beta1")
 NOT_SERVED = answer(b"404 page not found", 404)
@@ -40,11 +40,9 @@ class World:
 
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncGenerator[None, None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.reflector.run)
+        async with while_running(self.reflector.run):
             await self.clock.sleep(seconds)
             yield
-            tasks.cancel_scope.cancel()
 
     @property
     def story(self) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from support.servers import FullLength, ScriptedTransport, World, answer, event, lease, page
@@ -23,6 +22,7 @@ from gracectl.kube.resources import LEASES, NODES, PODS
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 DEEP: Any = msgspec.Raw(b'{"f:a":' * 9_990 + b"1" + b"}" * 9_990)
 
@@ -55,11 +55,9 @@ class Pods:
     @asynccontextmanager
     async def followed(self, seconds: float, rng: random.Random | None = None) -> AsyncGenerator[None, None]:
         reflector = Reflector(self.client, PODS, self.cache, self.clock, rng=rng or FullLength())
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reflector.run)
+        async with while_running(reflector.run):
             await self.clock.sleep(seconds)
             yield
-            tasks.cancel_scope.cancel()
 
 
 def _shown(pod: Pod | None) -> str:

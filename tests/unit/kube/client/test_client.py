@@ -21,6 +21,7 @@ from gracectl.kube.transport import Request, Response
 from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import while_running
 
 KEY = ("n", "a")
 ASKED = Operation("get", "coordination.k8s.io", "leases", "", "n", "a")
@@ -361,11 +362,8 @@ async def test_a_list_lets_others_run_while_it_decodes(client: KubeClient, trans
             await anyio.lowlevel.checkpoint()
             turns += 1
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(count)
-        async with aclosing(client.list(LEASES)) as pages:
-            await anext(pages)
-        tasks.cancel_scope.cancel()
+    async with while_running(count), aclosing(client.list(LEASES)) as pages:
+        await anext(pages)
     assert turns >= 4
 
 
