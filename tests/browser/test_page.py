@@ -96,6 +96,27 @@ def test_bars_are_solid_before_now_and_hatched_after_it(open_page: Open, serve: 
     assert forecast == pytest.approx(now, abs=2)
 
 
+def test_with_many_pods_the_open_node_brings_its_own(open_page: Open, serve: Serve) -> None:
+    nodes = a_drain()
+    bare = [node | {"pods": None} for node in nodes]
+    board = of_nodes(nodes) | {"withPods": False, "nodesWithPods": nodes}
+    board["status"] |= {"nodes": bare}
+    served = serve(board)
+    page = open_page(served.url)
+    expect(row(page, "worker-2").locator(".bar.blocked")).to_be_visible()
+
+    row(page, "worker-2").click()
+
+    detail = page.get_by_role("complementary")
+    expect(detail).to_contain_text("2 pods: blocked by a budget")
+    assert detail.locator(".pods .bar.blocked").count() == 2
+    nodes[1]["pods"] = nodes[1]["pods"][1:]
+    served.push(board | {"nodesWithPods": nodes})
+    expect(detail).to_contain_text("1 pod: blocked by a budget")
+    page.get_by_role("searchbox").fill("web-1")
+    expect(page.locator(".empty")).to_contain_text("the search finds nodes only")
+
+
 def test_news_arrive_and_a_terminated_node_goes_into_the_history(open_page: Open, serve: Serve) -> None:
     board = serve(of_nodes(a_drain()))
     page = open_page(board.url)

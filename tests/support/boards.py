@@ -18,11 +18,12 @@ from gracectl.cli.ui.access import Access, TokenFile
 from gracectl.cli.ui.board import KEYED, LISTS, NESTED, Board, Object, merged
 from gracectl.cli.ui.server import BoardServer
 from gracectl.cli.ui.stream import ChangeRing, encoded, message
+from gracectl.cli.ui.timeline import Span, holds
 from gracectl.config import Settings
 from gracectl.inspect.status import NodeStatuses, is_active
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
-from gracectl.model.times import format_time
+from gracectl.model.times import format_time, parse_time
 from gracectl.runtime.clock import Clock, LoopClock, SystemClock
 from gracectl.runtime.supervise import while_running
 from gracectl.telemetry.server import Servers
@@ -137,6 +138,7 @@ def a_node(
     name: str, *, since: float | None = -60.0, step: str = "drain", pods: Sequence[Json] | None = (), **more: Any
 ) -> Json:
     """A terminating node."""
+    cuts = [pod["deleteAt"] for pod in pods or () if pod["deleteAt"] and pod["state"] in ("blocked", "protected")]
     return {
         "name": name,
         "uid": f"uid-{name}",
@@ -153,6 +155,7 @@ def a_node(
         "never": False,
         "deadline": None,
         "warnings": [],
+        "firstCutAt": min(cuts, default=None),
         "pods": None if pods is None else list(pods),
     } | more
 
@@ -169,7 +172,12 @@ def a_timeline(node: Json) -> Json:
         if began > since + 2:
             pods[each["uid"]].insert(0, {"state": "waiting", "from": at(since + 2), "to": at(began)})
     waves = [{"wave": "default", "from": at(since + 2), "to": None}] if pods else []
-    return {"steps": steps, "waves": waves, "pods": pods}
+    states = [[_span(each) for each in spans] for spans in pods.values()]
+    return {"steps": steps, "waves": waves, "holds": [each.json("state") for each in holds(states)], "pods": pods}
+
+
+def _span(each: Json) -> Span:
+    return Span(each["state"], parse_time(each["from"]), None if each["to"] is None else parse_time(each["to"]))
 
 
 def a_budget(name: str, *, healthy: int = 2, expected: int = 3, required: int = 2, **more: Any) -> Json:
@@ -192,6 +200,7 @@ def a_budget(name: str, *, healthy: int = 2, expected: int = 3, required: int = 
         "missing": 0,
         "uid": f"uid-{name}",
         "queue": [],
+        "queued": len(more.get("queue", ())),
     } | more
 
 
@@ -295,6 +304,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
     return {
         "version": 1,
         "status": status,
+        "withPods": True,
         "podBudgets": [],
         "nodeBudgets": [],
         "nodeDrains": [],
@@ -390,6 +400,13 @@ class ScriptedBoard(Board):
         self.ring = ChangeRing()
         self.state = state
         self._boot = secrets.token_hex(4)
+
+    def node_pods(self, uid: str) -> Json | None:
+        """See Board; of a state without pods, those that the test gave its nodes."""
+        nodes = {node["uid"]: node for node in self.state.get("nodesWithPods", ())}
+        if uid not in nodes:
+            return None
+        return {"uid": uid, "pods": nodes[uid]["pods"], "timeline": a_timeline(nodes[uid])["pods"]}
 
     def push(self, state: Mapping[str, Any]) -> None:
         """The next state: clients get what has changed."""

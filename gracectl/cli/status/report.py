@@ -25,6 +25,7 @@ from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.freeze import Freeze
+from gracectl.policy.plan import Outcome
 
 
 def status_report(
@@ -86,8 +87,15 @@ def node_report(node: NodeStatus, frame: StatusFrame) -> Json:
         "never": None if node.drained is None else node.is_never_drained,
         "deadline": _deadline(node.deadline, at, node),
         "warnings": tuple(map(warning_report, node.warnings)),
+        "firstCutAt": instant(_first_cut(node)),
         "pods": None,
     }
+
+
+def _first_cut(node: NodeStatus) -> float | None:
+    """When the deadline deletes the first pod that a budget or protection holds (Unix seconds)."""
+    held = (pod.entry for pod in node.pods or () if pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED))
+    return min((entry.delete_at for entry in held if entry.delete_at is not None), default=None)
 
 
 def pod_report(pod: PodStatus, at: float) -> Json:

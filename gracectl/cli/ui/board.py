@@ -40,6 +40,13 @@ VERSION: Final = 1
 
 BYTES_PER_SECOND: Final = 2**20
 """Maximum rate of changes: each eviction moves every pod in its queue, which may have thousands."""
+MOST_PODS: Final = 20_000
+"""With more pods on its nodes the board has none of them: `node_pods` has those of one node."""
+FEWER: Final = 0.8
+"""Share of MOST_PODS below which the board has them again."""
+MOST_NAMED: Final = 20
+"""Pods of a budget that are named then."""
+MOST_CAUSES: Final = 100
 BUDGETS_SECONDS: Final = 0.5
 """Between two counts of the budgets, at least."""
 BUDGETS_SHARE: Final = 0.1
@@ -48,6 +55,7 @@ BUDGETS_SHARE: Final = 0.1
 STARTING: Final[Json] = {
     "version": VERSION,
     "status": None,
+    "withPods": True,
     "podBudgets": [],
     "nodeBudgets": None,
     "nodeDrains": [],
@@ -78,6 +86,8 @@ class Board:
         self._not_before = -math.inf
         self._source = source
         self._nodes: dict[str, tuple[NodeStatus, Json]] = {}  # by uid
+        self._at = 0.0
+        self._with_pods = True
         self._timelines = Timelines(follower.watcher.cluster.nodes, settings.termination.policy, clock)
         self._cluster = _ClusterPart(follower, settings, clock)
 
@@ -104,15 +114,16 @@ class Board:
         if began < self._not_before:
             return
         new = dict(self.state)
-        new["status"] = self._status(frame)
+        self._choose_pods(frame)
+        new["status"], new["withPods"] = self._status(frame), self._with_pods
         new["connection"] = _connection(frame)
         new["events"], new["eventsCut"] = self.events.json, self.events.is_cut
         new["nodeDrains"] = self.drains.json
         if frame.is_complete:
             self._timelines.update(frame.nodes, frame.tracing, frame.at)
-            new["timelines"] = self._timelines.json
+            new["timelines"] = self._timelines.json(with_pods=self._with_pods)
             new["history"] = list(self._timelines.history)
-            new |= self._cluster.at(frame.at)
+            new |= self._cluster.at(frame.at, with_pods=self._with_pods)
         self.state, delta = merged(self.state, new)
         # Parts that the next frame does not change are identical objects then.
         nodes = zip(frame.nodes, self.state["status"]["nodes"], strict=True)
@@ -123,8 +134,29 @@ class Board:
             self.ring.append(change)
             self._not_before = began + len(change) / BYTES_PER_SECOND
 
+    def node_pods(self, uid: str) -> Json | None:
+        """The pods of a node and their past, as the board has them of all nodes if they are few; None: no such node."""
+        found = self._nodes.get(uid)
+        if found is None:
+            return None
+        pods, at = found[0].pods, self._at
+        reports = None if pods is None else [pod_report(pod, at) for pod in pods]
+        return {"uid": uid, "pods": reports, "timeline": self._timelines.pods_of(uid)}
+
+    def _choose_pods(self, frame: StatusFrame) -> None:
+        """Decide whether the board has the pods of its nodes."""
+        self._at = frame.at
+        pods = sum(len(node.pods or ()) for node in frame.nodes)
+        with_pods = pods <= MOST_PODS * (1.0 if self._with_pods else FEWER)
+        if with_pods != self._with_pods:
+            self._with_pods = with_pods
+            self._nodes.clear()
+
     def _status(self, frame: StatusFrame) -> Json:
-        return status_report(frame, self._source, partial(self._node, frame))
+        found = status_report(frame, self._source, partial(self._node, frame))
+        if found["progress"] is not None:
+            found["progress"]["causes"] = found["progress"]["causes"][:MOST_CAUSES]
+        return found
 
     def _node(self, frame: StatusFrame, node: NodeStatus) -> Json:
         """The report of a node; the same object as before if the node has not changed."""
@@ -132,7 +164,7 @@ class Board:
         if known is not None and known[0] is node:
             return known[1]
         json = node_report(node, frame)
-        if node.pods is not None:
+        if node.pods is not None and self._with_pods:
             is_known = known is not None and known[0].pods is node.pods
             json["pods"] = known[1]["pods"] if known and is_known else [pod_report(pod, frame.at) for pod in node.pods]
         return json
@@ -152,10 +184,14 @@ class _ClusterPart:
         self._breaker = CircuitBreaker(manages, self._settings.policy.health)
         self._cluster.nodes.subscribe(self._breaker.note, replay=True)
         self._next_count = -math.inf
+        self._with_pods = True
         self._found: tuple[PodBudgetUsage, ...] = ()
 
-    def at(self, at: float) -> Json:
-        """These fields of the board at `at`."""
+    def at(self, at: float, *, with_pods: bool) -> Json:
+        """These fields of the board at `at`. `with_pods` False: each budget names MOST_NAMED of its pods."""
+        if with_pods != self._with_pods:
+            self._with_pods = with_pods
+            self._budgets.clear()
         began = self._clock.monotonic()
         if began >= self._next_count:
             self._found = self._usages.at(at)
@@ -172,6 +208,7 @@ class _ClusterPart:
 
     def _pod_budgets(self) -> list[Json]:
         known, self._budgets = self._budgets, {}
+        most = None if self._with_pods else MOST_NAMED
         queues = self._follower.statuses.draining.queues
         for usage in self._found:
             uid, queue = usage.budget.uid, queues.get((usage.budget.key,), ())
@@ -179,9 +216,14 @@ class _ClusterPart:
             if before is not None and before[0] is usage and before[1] is queue:
                 self._budgets[uid] = before
                 continue
-            json = before[2] if before is not None and before[0] is usage else pod_budget_report(usage)
-            waiting = before[2]["queue"] if before is not None and before[1] is queue else list(map(_queued, queue))
-            self._budgets[uid] = usage, queue, json | {"queue": waiting}
+            if before is not None and before[0] is usage:
+                json = before[2]
+            else:
+                json = pod_budget_report(usage)
+                json |= {name: json[name][:most] for name in ("unavailable", "blocks")}
+            is_same = before is not None and before[1] is queue
+            waiting = before[2]["queue"] if before and is_same else list(map(_queued, queue[:most]))
+            self._budgets[uid] = usage, queue, json | {"queue": waiting, "queued": len(queue)}
         return [json for _, _, json in self._budgets.values()]
 
     def _pace(self, managed: int) -> Json:

@@ -96,6 +96,7 @@ class BoardServer:
         handlers: dict[str, StreamHandler] = {
             f"{self._base}/api/v1/board": self._guarded(self._serve_board),
             f"{self._base}/api/v1/changes": self._guarded(self._serve_changes),
+            f"{self._base}/api/v1/pods": self._guarded(self._serve_pods),
         }
         for name, body in page.items():
             path = "/" if name == PAGE else f"/assets/{name}"
@@ -132,6 +133,13 @@ class BoardServer:
                 return await write_in_parts(request, response, stream.PART)
         except TooLarge as refusal:
             return _unavailable(str(refusal))
+
+    async def _serve_pods(self, request: web.BaseRequest) -> web.StreamResponse:
+        found = self._board.node_pods(request.query.get("node", ""))
+        if found is None:
+            return web.Response(status=404, text="no node of this uid is on the board\n", headers=dict(HEADERS))
+        headers = {TIME_HEADER: self._now(), "Cache-Control": "no-store", **HEADERS}
+        return web.Response(body=stream.encoded(found), content_type=JSON, headers=headers)
 
     def _now(self) -> str:
         """The API server's clock: `at` of a quiet cluster's state may be hours old."""

@@ -7,7 +7,7 @@ history is bounded by the pods of a node, and by the active nodes and the last t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -55,12 +55,12 @@ class NodeTimeline:
         self.waves: list[Span] = []
         self.pods: dict[str, list[Span]] = {}
         self._json: Json = {}
+        self._without_pods: Json = {}
         self._pods_json: dict[str, list[Json]] = {}
 
-    @property
-    def json(self) -> Json:
+    def json(self, *, with_pods: bool = True) -> Json:
         """JSON for the board."""
-        return self._json
+        return self._json if with_pods else self._without_pods
 
     def update(self, node: NodeStatus, policy: PolicySettings, at: float) -> None:
         """Take note of a status."""
@@ -74,11 +74,13 @@ class NodeTimeline:
             has_changed |= self._update_pods(node.pods, at)
         self.status = node
         if has_changed:
-            self._json = {
+            self._without_pods = {
                 "steps": [span.json("step") for span in self.steps],
                 "waves": [span.json("wave") for span in self.waves],
-                "pods": dict(self._pods_json),
+                "holds": [span.json("state") for span in holds(self.pods.values())],
+                "pods": {},
             }
+            self._json = self._without_pods | {"pods": dict(self._pods_json)}
 
     def _update_waves(self, node: NodeStatus, policy: PolicySettings, at: float) -> bool:
         current = min((pod.entry.wave for pod in node.pods or ()), default=None)
@@ -128,6 +130,36 @@ class NodeTimeline:
             "deadlineKept": None if deadline is None else at <= deadline + 1.0,
             "trace": None if node.trace_id is None else {"id": node.trace_id, "url": tracing.link(node.trace_id)},
         }
+
+
+HOLDS: Final = ("deleted", "leaving", "terminating", "replacing", "blocked", "protected", "waiting")
+"""States of pods; the first of them that a pod has is what holds its node."""
+
+
+def holds(pods: Iterable[Sequence[Span]]) -> list[Span]:
+    """Intervals of a drain by the state of its pods that held it, from the states of each pod over time."""
+    edges = sorted(
+        (at, HOLDS.index(span.name), by)
+        for spans in pods
+        for span in spans
+        if span.name in HOLDS
+        for at, by in ((span.start, 1), (span.end, -1))
+        if at is not None
+    )
+    found: list[Span] = []
+    open_ = [0] * len(HOLDS)
+    for number, (at, place, by) in enumerate(edges):
+        open_[place] += by
+        if number + 1 < len(edges) and edges[number + 1][0] == at:
+            continue
+        state = next((name for name, count in zip(HOLDS, open_, strict=True) if count > 0), None)
+        if found and found[-1].end is None:
+            if found[-1].name == state:
+                continue
+            found[-1].end = at
+        if state is not None:
+            found.append(Span(state, at))
+    return found
 
 
 def _go_on(spans: list[Span], name: str, at: float) -> None:
@@ -193,10 +225,14 @@ class Timelines:
         for uid in self._nodes.keys() - shown:  # it was uncordoned
             del self._nodes[uid]
 
-    @property
-    def json(self) -> Json:
+    def json(self, *, with_pods: bool = True) -> Json:
         """The timelines as the board has them, by uid."""
-        return {uid: each.json for uid, each in self._nodes.items()}
+        return {uid: each.json(with_pods=with_pods) for uid, each in self._nodes.items()}
+
+    def pods_of(self, uid: str) -> Json:
+        """The past of a node's pods, by UID; empty for other nodes."""
+        found = self._nodes.get(uid)
+        return {} if found is None else dict(found.json()["pods"])
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:

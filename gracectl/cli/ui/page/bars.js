@@ -3,8 +3,6 @@
 import { deadlineRisk, kept } from "./state.js";
 import { elapsed, listed, ms } from "./format.js";
 
-/** What holds a node is what its pods do, the first of these that any pod does. */
-const STATES = ["deleted", "leaving", "terminating", "replacing", "blocked", "protected", "waiting"];
 const NAMES = {
   leaving: "pods leave",
   deleted: "pods are deleted for the deadline",
@@ -22,33 +20,9 @@ export function stateText(state) {
 
 /** Stretches of a drain by what held it: `state`, `from`, `to` (Infinity: still so). */
 function holds(timeline) {
-  return kept(timeline, "holds", () => swept(Object.values(timeline.pods ?? {}).flat()));
-}
-
-function swept(segments) {
-  const edges = [];
-  for (const each of segments) {
-    const place = STATES.indexOf(each.state);
-    if (place < 0) continue;
-    edges.push([ms(each.from), place, 1], [each.to === null ? Infinity : ms(each.to), place, -1]);
-  }
-  edges.sort((a, b) => a[0] - b[0]);
-  const open = STATES.map(() => 0);
-  const found = [];
-  for (let i = 0; i < edges.length; i += 1) {
-    const [at, place, by] = edges[i];
-    open[place] += by;
-    if (i + 1 < edges.length && edges[i + 1][0] === at) continue;
-    const last = found.at(-1);
-    const top = open.findIndex((number) => number > 0);
-    const state = top < 0 ? null : STATES[top];
-    if (last && last.to === Infinity) {
-      if (last.state === state) continue;
-      last.to = at;
-    }
-    if (state !== null && at !== Infinity) found.push({ state, from: at, to: Infinity });
-  }
-  return found.filter((each) => each.to > each.from);
+  return kept(timeline, "spans", () =>
+    (timeline.holds ?? []).map(({ state, from, to }) => ({ state, from: ms(from), to: ms(to) ?? Infinity })),
+  );
 }
 
 /** Bars of a node in progress: `kind` (a class), `from`, `to` (Infinity: beyond what is known), `label`, `title`. */

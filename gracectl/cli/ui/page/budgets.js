@@ -106,6 +106,7 @@ export class Budgets {
 
   queue(budget, queue) {
     if (!queue.length) return null;
+    const all = budget.queued ?? queue.length;
     const key = `queue ${budgetKey(budget)}`;
     const isOpen = this.unfolded.has(key);
     const shown = isOpen ? queue : queue.slice(0, MOST_QUEUED);
@@ -133,14 +134,16 @@ export class Budgets {
               "aria-expanded": String(isOpen),
               onclick: () => this.toggle(key),
             },
-            isOpen ? "show fewer" : `and ${counted(queue.length - MOST_QUEUED, "pod")} more`,
+            isOpen ? "show fewer" : `and ${counted(all - MOST_QUEUED, "pod")} more`,
           )
         : null;
+    const hidden = isOpen && all > queue.length ? `and ${counted(all - queue.length, "pod")} more` : "";
     return h(
       "div",
       { class: "queue" },
-      h("h4", {}, `${counted(queue.length, "pod")} in queue`),
+      h("h4", {}, `${counted(all, "pod")} in queue`),
       h("ol", {}, ...shown.map(item)),
+      hidden ? h("p", { class: "faint" }, hidden) : null,
       more,
     );
   }
@@ -178,7 +181,7 @@ function haystack(budget) {
 
 function byUrgency(a, b) {
   const rank = (each) => (isNeverAllowing(each) ? 0 : each.queue?.length ? 1 : each.state === "allowing" ? 3 : 2);
-  return rank(a) - rank(b) || (b.queue?.length ?? 0) - (a.queue?.length ?? 0) || byName(budgetKey(a), budgetKey(b));
+  return rank(a) - rank(b) || (b.queued ?? 0) - (a.queued ?? 0) || byName(budgetKey(a), budgetKey(b));
 }
 
 function bound(budget) {

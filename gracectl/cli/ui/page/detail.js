@@ -22,6 +22,7 @@ export class Detail {
     );
     this.body = h("div", { class: "detail-body" });
     this.tracks = [];
+    this.parts = [];
     fill(root, h("header", {}, this.title, this.state, button), this.body);
     this.seen = new Map();
   }
@@ -53,18 +54,19 @@ export class Detail {
 
   updateNode(board, node, axis, isNew) {
     const { now } = board;
-    const timeline = board.timeline(node.uid);
-    if (this.shown !== node || isNew || this.links !== board.data.links || this.timeline !== timeline) {
+    const whole = board.withPods(node);
+    const { timeline, pods } = whole;
+    const parts = [node, board.data.links, timeline, pods];
+    if (isNew || parts.some((each, index) => each !== this.parts[index])) {
       // What was focused in it is found again by its text.
       const focused = this.body.contains(document.activeElement)
         ? document.activeElement.getAttribute("aria-label")
         : null;
-      this.build(board, node, timeline);
+      this.build(board, whole);
       if (focused)
         [...this.body.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === focused)?.focus();
       this.shown = node;
-      this.timeline = timeline;
-      this.links = board.data.links;
+      this.parts = parts;
     }
     for (const [element, text] of this.live) setText(element, text(now));
     this.drawTracks(node, axis, now);
@@ -77,14 +79,14 @@ export class Detail {
     return element;
   }
 
-  build(board, node, timeline) {
+  build(board, { node, timeline, pods }) {
     this.live = [];
     this.tracks = [];
     this.root.dataset.kind = node.state;
     fill(this.title, nameElement(node.name));
     setText(this.state, node.done ? "drained" : node.state);
     const warned = new Set(node.warnings.filter((each) => each.remedy).flatMap((each) => each.objects));
-    fill(this.body, this.facts(board, node), this.warnings(node), this.pods(node, timeline, warned));
+    fill(this.body, this.facts(board, node), this.warnings(node), this.pods(node, pods, timeline, warned));
   }
 
   facts(board, node) {
@@ -151,10 +153,13 @@ export class Detail {
     return h("ul", { class: "warnings", "aria-label": "Warnings" }, ...found.map(each));
   }
 
-  pods(node, timeline, warned) {
-    if (node.pods === null) return h("p", { class: "faint" }, "Its pods are not listed yet.");
-    for (const pod of node.pods) this.seen.set(pod.uid, `${pod.namespace}/${pod.name}`);
-    const groups = kept(node, "causes", () => byCause(node.pods));
+  pods(node, present, timeline, warned) {
+    if (present === null) {
+      const text = node.podsLeft === null ? "Its pods are not listed yet." : "Reading its pods …";
+      return h("p", { class: "faint" }, text);
+    }
+    for (const pod of present) this.seen.set(pod.uid, `${pod.namespace}/${pod.name}`);
+    const groups = kept(present, "causes", () => byCause(present));
     const sections = [];
     let room = MOST_PODS;
     for (const { pods, state } of groups) {
@@ -186,7 +191,7 @@ export class Detail {
         ),
       );
     }
-    return h("div", { class: "pod-groups" }, ...sections, this.gone(node, timeline));
+    return h("div", { class: "pod-groups" }, ...sections, this.gone(present, timeline));
   }
 
   pod(pod, timeline, isAlone) {
@@ -213,8 +218,8 @@ export class Detail {
   }
 
   /** Pods that were on it: with names if the page has seen them. */
-  gone(node, timeline) {
-    const left = new Set(node.pods.map((pod) => pod.uid));
+  gone(present, timeline) {
+    const left = new Set(present.map((pod) => pod.uid));
     const uids = Object.keys(timeline?.pods ?? {}).filter((uid) => !left.has(uid));
     if (!uids.length) return null;
     const names = uids.map((uid) => this.seen.get(uid)).filter(Boolean);

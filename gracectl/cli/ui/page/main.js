@@ -50,6 +50,8 @@ class Page {
     this.isWanted = false;
     this.wasLoaded = false;
     this.slowAt = -SLOW;
+    this.isReading = false;
+    this.readAt = 0;
   }
 
   start() {
@@ -176,7 +178,24 @@ class Page {
       this.revision = board.revision;
     } else if (isSlowTurn) this.views[shown.view].update(board, shown);
     if (isSlowTurn || !shown.node) this.detail.update(board, shown.node, this.timeline.axis);
+    if (isSlowTurn) this.readPods();
     document.body.classList.toggle("has-detail", Boolean(shown.node));
+  }
+
+  /** Read the pods of the open node, where the board has none; again and again, as they change without a change of it. */
+  async readPods() {
+    const { board } = this;
+    const node = board.data.withPods ? null : this.detail.shown;
+    if (!node || this.shown.node !== node.name) board.opened = null;
+    if (!node || this.isReading || (board.opened?.uid === node.uid && performance.now() - this.readAt < TICK)) return;
+    this.isReading = true;
+    const found = await this.stream.readPods(node.uid);
+    this.isReading = false;
+    this.readAt = performance.now();
+    if (!found || this.shown.node !== node.name) return;
+    if (board.opened && JSON.stringify(board.opened) === JSON.stringify(found)) return;
+    board.opened = found;
+    this.detail.update(board, node.name, this.timeline.axis);
   }
 
   updateControls() {

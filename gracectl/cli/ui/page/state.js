@@ -10,13 +10,11 @@ import { byName, ms } from "./format.js";
 const SLACK = 1000;
 /** So long may a forecast be unknown before that needs attention: pods of a budget are about to become Ready. */
 const PATIENCE = 60000;
-/** States of pods that only the deadline may end. */
-const HELD = new Set(["blocked", "protected"]);
-
 const EMPTY = {
   version: 1,
   id: null,
   status: null,
+  withPods: true,
   podBudgets: [],
   nodeBudgets: null,
   nodeDrains: [],
@@ -35,6 +33,8 @@ export class Board {
   constructor() {
     this.data = EMPTY;
     this.nodes = new Map();
+    /** Pods of the open node and their past, where the board has none: `uid`, `pods`, `timeline`. */
+    this.opened = null;
     this.offset = null;
     this.stream = { error: "", needsToken: false, lostAt: null };
     this.revision = 0;
@@ -95,6 +95,17 @@ export class Board {
     return this.data.timelines[uid] ?? null;
   }
 
+  /** A node with its pods and their past, also where the board has no pods. */
+  withPods(node) {
+    const timeline = this.timeline(node.uid);
+    if (this.data.withPods || this.opened?.uid !== node.uid) return { node, timeline, pods: node.pods };
+    return {
+      node,
+      timeline: kept(this.opened, "whole", () => ({ ...timeline, pods: this.opened.timeline })),
+      pods: this.opened.pods,
+    };
+  }
+
   /** Terminated nodes, the last one first. */
   get finished() {
     return kept(this.data.history, "finished", () => [...this.data.history].reverse());
@@ -135,13 +146,7 @@ export function deadlineRisk(node, now) {
   if (ms(node.drained.earliest) > deadline + SLACK) return "will";
   const latest = ms(node.drained.latest);
   if (latest === null || latest > deadline + SLACK) return "may";
-  return latest >= kept(node, "first cut", firstCut) ? "cuts" : null;
-}
-
-/** When the deadline deletes the first pod that is held; Infinity: there is none. */
-function firstCut(node) {
-  const held = (node.pods ?? []).filter((pod) => pod.deleteAt && HELD.has(pod.state));
-  return Math.min(...held.map((pod) => ms(pod.deleteAt)));
+  return latest >= (ms(node.firstCutAt) ?? Infinity) ? "cuts" : null;
 }
 
 /** Whether a budget allows nothing even when all of its pods are healthy. */

@@ -76,6 +76,15 @@ export class Stream {
     this.on.snapshot(board);
   }
 
+  /** The pods of a node and their past; null: none are to be had. */
+  async readPods(uid) {
+    try {
+      return await (await this.request(`api/v1/pods?node=${encodeURIComponent(uid)}`, {}, AbortSignal.timeout(10000))).json();
+    } catch {
+      return null; // the stream says what is wrong
+    }
+  }
+
   async readChanges() {
     const abort = new AbortController();
     let timer = null;

@@ -142,7 +142,9 @@ export class Timeline {
   }
 
   emptyText() {
-    if (this.shown.q) return `Nothing matches “${this.shown.q}”.`;
+    const { withPods } = this.board.data;
+    if (this.shown.q)
+      return `Nothing matches “${this.shown.q}”.${withPods ? "" : " With this many pods, the search finds nodes only."}`;
     return this.shown.show === "all" ? "No node is terminating, drained or pending." : "No node of this kind.";
   }
 

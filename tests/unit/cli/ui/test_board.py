@@ -15,11 +15,13 @@ from support.servers import ScriptedTransport, page, refusal
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_report
 from gracectl.cli.status.report import status_report
+from gracectl.cli.ui import board
 from gracectl.cli.ui.events import MOST_EVENTS, EventLog, decode_event
 from gracectl.inspect.budget_status import node_budget_usages, pod_budget_usages
 from gracectl.inspect.progress import ProgressTracker
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.kube.client import KubeClient
+from gracectl.model import names
 from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import LoopClock
@@ -50,7 +52,9 @@ async def test_it_has_exactly_what_the_commands_print() -> None:
         pods=pod_budget_usages(stage.cluster, settings, NOW),
     )
     budgets = msgspec.to_builtins(budgets_report(usages))
-    without_queues = [{name: each[name] for name in each if name != "queue"} for each in state["podBudgets"]]
+    without_queues = [
+        {name: each[name] for name in each if name not in ("queue", "queued")} for each in state["podBudgets"]
+    ]
     assert msgspec.json.encode(without_queues) == msgspec.json.encode(budgets["podBudgets"])
     assert state["nodeBudgets"] == []
 
@@ -64,6 +68,64 @@ async def test_the_queue_of_a_budget_is_in_the_order_in_which_its_pods_go() -> N
     assert budget["queue"][0] == {
         "namespace": "shop", "name": "web-0", "uid": "uid-web-0", "node": "n1", "since": format_time(NOW - 100),
     }  # fmt: skip
+
+
+async def test_with_many_pods_the_board_has_those_of_the_open_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = a_stage(pods=30)
+    monkeypatch.setattr(board, "MOST_PODS", 25)
+    monkeypatch.setattr(board, "MOST_NAMED", 4)
+    many = a_stage(pods=30)
+
+    state, whole = many.board.state, few.board.state
+    assert (whole["withPods"], state["withPods"]) == (True, False)
+    assert [(node["podsLeft"], node["pods"]) for node in state["status"]["nodes"]] == [(15, None), (15, None)]
+    for uid, past in whole["timelines"].items():
+        assert state["timelines"][uid] == past | {"pods": {}}
+    (budget,) = state["podBudgets"]
+    assert (budget["queued"], len(budget["queue"]), len(budget["blocks"])) == (30, 4, 4)
+    assert budget["queue"] == whole["podBudgets"][0]["queue"][:4]
+
+    for node in whole["status"]["nodes"]:
+        found = many.board.node_pods(node["uid"])
+        assert found == {
+            "uid": node["uid"],
+            "pods": node["pods"],
+            "timeline": whole["timelines"][node["uid"]]["pods"],
+        }
+    assert many.board.node_pods("uid-unknown") is None
+
+    # Enough of them are gone: all are on the board again.
+    for number in range(12):
+        many.cluster.pods.remove(("shop", f"web-{number}"))
+    many.frame()
+    assert [len(node["pods"]) for node in many.board.state["status"]["nodes"]] == [9, 9]
+
+
+async def test_a_change_with_many_pods_is_about_its_node_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "MOST_PODS", 25)
+    stage = a_stage(pods=40)
+    stage.cluster.pods.put(replica("alone", node_name="n2", labels={"app": "alone"}))
+    stage.frame()
+    stage.at += 1
+    stage.cluster.pods.remove(("shop", "alone"))
+    stage.frame()
+    (change,) = stage.board.ring.after(stage.board.ring.latest - 1) or ()
+    delta = msgspec.json.decode(change.split(b"data: ")[1])
+    (node,) = delta["status"]["nodes"]["set"]
+    assert (node["uid"], node["podsLeft"]) == ("uid-n2", 20)
+
+
+async def test_a_node_says_when_its_deadline_deletes_the_first_pod_that_is_held() -> None:
+    stage = BoardStage()
+    stage.cluster.budgets.put(a_budget(disruptions_allowed=0))
+    stage.cluster.nodes.put(going("n1", annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + 120)}))
+    stage.cluster.nodes.put(going("n2"))
+    stage.cluster.pods.put(replica("web-1", node_name="n1", grace_seconds=30))
+    stage.cluster.pods.put(replica("web-2", node_name="n2"))
+    stage.frame()
+    nodes = {node["name"]: node for node in stage.board.state["status"]["nodes"]}
+    assert nodes["n1"]["firstCutAt"] == nodes["n1"]["pods"][0]["deleteAt"] is not None
+    assert nodes["n2"]["firstCutAt"] is None
 
 
 async def test_a_quiet_cluster_makes_no_changes() -> None:
@@ -237,8 +299,8 @@ async def test_names_that_are_no_names_arrive_as_visible_text() -> None:
     stage.frame()
     stage.cluster.pods.put(replica("constructor", node_name=HOSTILE, uid="constructor"))
     stage.frame()
-    board = msgspec.json.decode(stage.board.encode(stage.board.state, "x-1"))
-    (node,) = board["status"]["nodes"]
+    whole = msgspec.json.decode(stage.board.encode(stage.board.state, "x-1"))
+    (node,) = whole["status"]["nodes"]
     assert node["name"] == visible(HOSTILE)
     assert {pod["uid"] for pod in node["pods"]} == {"__proto__", "constructor"}
 

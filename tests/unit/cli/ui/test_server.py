@@ -94,6 +94,18 @@ async def read_events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[
 # -- page and snapshot -------------------------------------------------------------------------------------------------
 
 
+async def test_the_pods_of_one_node_are_served_with_their_past() -> None:
+    async with a_client() as client:
+        board = await client.board()
+        (node,) = board["status"]["nodes"]
+        status, headers, body = await client.get(f"/api/v1/pods?node={node['uid']}")
+        assert (status, headers["Content-Type"]) == (200, "application/json")
+        past = board["timelines"][node["uid"]]["pods"]
+        assert json.loads(body) == {"uid": node["uid"], "pods": node["pods"], "timeline": past}
+        assert (await client.get("/api/v1/pods?node=gone"))[0] == 404
+        assert (await client.get("/api/v1/pods"))[0] == 404
+
+
 async def test_every_response_forbids_what_a_page_must_not_do() -> None:
     async with a_client() as client:
         for path, expected in [("/", 200), ("/api/v1/board", 200), ("/nothing", 404), ("/api/v1", 404)]:

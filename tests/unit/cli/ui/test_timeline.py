@@ -7,7 +7,7 @@ from typing import Any
 from support.boards import BoardStage
 from support.builders import NOW, READY, a_budget, going, kept, replica
 
-from gracectl.cli.ui.timeline import MOST_SPANS
+from gracectl.cli.ui.timeline import MOST_SPANS, Span, holds
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.times import format_time
@@ -51,6 +51,22 @@ async def test_a_step_lasts_from_the_request_and_pods_from_when_their_state_bega
     rows = timeline(stage)
     assert lasting(rows["pods"]["uid-web-1"], "state") == [("blocked", -100, 20), ("terminating", 20, 30)]
     assert lasting(rows["waves"], "wave") == [(FIRST, -100, 30)]
+
+
+def test_what_holds_a_node_is_what_its_pods_do_the_gravest_first() -> None:
+    pods = [
+        [Span("waiting", 0.0, 10.0), Span("blocked", 10.0, 30.0), Span("terminating", 30.0, 40.0)],
+        [Span("protected", 5.0, 20.0), Span("undecodable", 20.0)],
+        [Span("leaving", 60.0)],
+    ]
+    found = [(each.name, each.start, each.end) for each in holds(pods)]
+    assert found == [
+        ("waiting", 0.0, 5.0),
+        ("protected", 5.0, 10.0),
+        ("blocked", 10.0, 30.0),
+        ("terminating", 30.0, 40.0),
+        ("leaving", 60.0, None),
+    ]
 
 
 async def test_steps_before_the_first_frame_are_told_by_the_conditions_of_the_node() -> None:
