@@ -4,7 +4,7 @@ import { Axis } from "./axis.js";
 import { draw, drawMarks, nodeBars, waveMarks } from "./bars.js";
 import { h, nameElement, setAttribute, setText } from "./dom.js";
 import { answerText, clock, elapsed, ms, rough, tickLabel } from "./format.js";
-import { deadlineRisk, haystackOfFinished, isNeverDrained, selected } from "./state.js";
+import { deadlineRisk, haystackOfFinished, isNeverDrained, kept, selected } from "./state.js";
 import { finishedBars } from "./history.js";
 
 const BEFORE = 6;
@@ -17,6 +17,7 @@ export class Timeline {
     this.open = open;
     this.axis = new Axis();
     this.entries = [];
+    this.places = new Map();
     this.rows = new Map();
     this.active = null;
     this.width = 0;
@@ -66,14 +67,15 @@ export class Timeline {
     this.board = board;
     this.shown = shown;
     const wanted = shown.q.trim().toLowerCase();
-    this.entries = shown.show === "done" ? [] : selected(board, shown).map((each) => ({ ...each, uid: each.node.uid }));
+    this.entries = shown.show === "done" ? [] : selected(board, shown, this.places.keys());
     if (shown.show === "all" || shown.show === "done") {
       for (const each of board.finished) {
         if (board.nodes.has(each.uid) || (wanted && !haystackOfFinished(each).includes(wanted))) continue;
         this.entries.push({ uid: each.uid, finished: each, severity: 2, since: ms(each.since) ?? ms(each.until) });
       }
     }
-    const longest = this.entries.reduce((most, each) => Math.max(most, (each.node ?? each.finished).name.length), 8);
+    let longest = 8;
+    for (const each of this.entries) longest = Math.max(longest, (each.node ?? each.finished).name.length);
     this.grid.style.setProperty(
       "--names",
       `${Math.min(Math.max(longest * 8.6, 110), innerWidth < 1400 ? 200 : 320)}px`,
@@ -88,10 +90,7 @@ export class Timeline {
     const active = this.entries.filter(({ node }) => node && !node.done);
     const shown = active.length ? active : this.entries;
     const begin = shown.reduce((first, each) => Math.min(first, each.since), now);
-    const ends = active.flatMap(({ node }) => [
-      ms(node.drained?.latest) ?? ms(node.drained?.earliest),
-      ms(node.deadline?.at),
-    ]);
+    const ends = active.flatMap(({ node }) => kept(node, "ends", endsOf));
     // When all is over the picture stays, and time goes on without it.
     const last = active.length
       ? now
@@ -336,6 +335,11 @@ export class Timeline {
     addEventListener("pointermove", move);
     addEventListener("pointerup", end);
   }
+}
+
+/** When a node is drained by its forecast, and its deadline. */
+function endsOf(node) {
+  return [ms(node.drained?.latest) ?? ms(node.drained?.earliest), ms(node.deadline?.at)];
 }
 
 /** How many pods are left; empty where pods play no part. */
