@@ -290,7 +290,7 @@ def test_fields_of_json() -> None:
             "at": "1970-01-12T13:56:40Z", "inSeconds": 600.0, "source": "annotation",
             "holder": "Node ip-10-0-1-17.eu-central-1.compute.internal", "gracePeriodSeconds": None,
         },
-        "warnings": [],
+        "warnings": [], "firstCutAt": "1970-01-12T13:56:10Z",
     }  # fmt: skip
     assert {
         key: pod[key]

@@ -109,7 +109,9 @@ async def test_a_change_with_many_pods_is_about_its_node_and_no_other(monkeypatc
     stage.at += 1
     stage.cluster.pods.remove(("shop", "alone"))
     stage.frame()
-    (change,) = stage.board.ring.after(stage.board.ring.latest - 1) or ()
+    changes = stage.board.ring.after(stage.board.ring.latest - 1)
+    assert changes is not None
+    (change,) = changes
     delta = msgspec.json.decode(change.split(b"data: ")[1])
     (node,) = delta["status"]["nodes"]["set"]
     assert (node["uid"], node["podsLeft"]) == ("uid-n2", 20)
