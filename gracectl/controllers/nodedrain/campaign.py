@@ -56,14 +56,20 @@ _REPLACED: Final = VoluntarySettings(pending_patience=f"{PATIENCE_SECONDS:.0f}s"
 class Handover(msgspec.Struct):
     """What is awaited of a node after its drain: replacements of its pods, and their budgets.
 
-    `budgets`: disruptions that each allowed before; None: unknown, after a restart.
+    `budgets`: disruptions that each allowed before; None: unknown, after a restart. `has_settled`: it stays settled
+    while the drain of the next node disturbs the same pods and budgets.
     """
 
     slot: DisruptionSlot
     budgets: dict[BudgetKey, int | None]
+    has_settled: bool = False
 
     def is_settled(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> bool:
         """Whether the next node may begin."""
+        self.has_settled = self.has_settled or self._is_settled(cluster, now, settings)
+        return self.has_settled
+
+    def _is_settled(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> bool:
         slot = self.slot
         if slot.released_at is None:
             return False

@@ -250,7 +250,8 @@ class NodeDrainController:
                 self._report_node(campaign, each, before is not None)
             elif before[2] != message:
                 campaign.shown[reference] = (each.state, before[1], message)
-            if each.record not in UNFINISHED and (handover := campaign.handovers.pop(reference, None)):
+            # Before its end is recorded, the node is in progress by the record, and still needs its hand-over.
+            if each.node.record not in UNFINISHED and (handover := campaign.handovers.pop(reference, None)):
                 campaign.durations.append(now - handover.slot.since)
         note_awaited(campaign, [each.node.reference for each in decision.nodes if each.record is Record.IN_PROGRESS])
         wanted = {CandidateKey("campaign", name) for name in campaign.active if not self._is_shown_ending(name)}
