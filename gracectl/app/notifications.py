@@ -12,13 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from string import Template
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 
 from gracectl.app.apprise_sender import SEND_SECONDS
 from gracectl.kube.events import Subject
-from gracectl.kube.resources import NODES
+from gracectl.kube.resources import NODE_DRAINS, NODES
 from gracectl.model.foreign import harmless
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
@@ -34,7 +34,12 @@ REASONS: Final[dict[str, NotificationEvent]] = {
     EventReason.DRAIN_BLOCKED: "drain-stuck",
     EventReason.TERMINATION_GRACE_PERIOD_EXPIRED: "deadline-missed",
     EventReason.UNHEALTHY_NODES_HELD: "breaker-open",
+    EventReason.NODE_DRAIN_COMPLETED: "rotation-finished",
+    EventReason.NODE_DRAIN_FAILED: "rotation-finished",
+    EventReason.NODE_DRAIN_CANCELED: "rotation-finished",
 }
+SUBJECTS: Final = {NODES.kind: "node", NODE_DRAINS.kind: NODE_DRAINS.kind}
+"""Kinds of objects, as texts call them."""
 REPEAT_SECONDS: Final = 3600.0
 MOST_WAITING: Final = 100
 """Nodes of one kind that wait to be named."""
@@ -50,6 +55,14 @@ _MARKS: Final = str.maketrans({"<": "(", ">": ")", "[": "(", "]": ")", "@": "(at
 """Characters that mention people, link or format in chats."""
 
 
+class About(NamedTuple):
+    """What a notification is about: kind and name of the object, and the message of its Event."""
+
+    kind: str
+    name: str
+    message: str
+
+
 class Notifier:
     """Sends what it hears of; `run` sends."""
 
@@ -58,8 +71,8 @@ class Notifier:
         self._cluster = cluster
         self._clock = clock
         self._send = send
-        self._waiting: dict[NotificationEvent, dict[str, tuple[str, str]]] = {}
-        """By kind, name and message of each node, by UID."""
+        self._waiting: dict[NotificationEvent, dict[str, About]] = {}
+        """By kind, each object by UID."""
         self._due: dict[NotificationEvent, float] = {}
         self._notified: dict[tuple[str, str], float] = {}
         self._wake = Wakeup()
@@ -68,7 +81,7 @@ class Notifier:
     def record(self, subject: Subject, reason: str, message: str) -> None:
         """Notify of this Event if it is of a kind that is wanted."""
         event = REASONS.get(reason)
-        if event is None or event not in self._settings.events or subject.kind != NODES.kind:
+        if event is None or event not in self._settings.events or subject.kind not in SUBJECTS:
             return
         key, now = (event, subject.uid), self._clock.monotonic()
         if now - self._notified.get(key, -math.inf) < REPEAT_SECONDS:
@@ -81,7 +94,7 @@ class Notifier:
         self._notified[key] = now
         if len(self._notified) > REMEMBERED:
             del self._notified[next(iter(self._notified))]
-        waiting[subject.uid] = (subject.name, message)
+        waiting[subject.uid] = About(SUBJECTS[subject.kind], subject.name, message)
         self._wake.set()
 
     async def run(self) -> None:
@@ -100,7 +113,7 @@ class Notifier:
             for result in RESULTS:
                 yield Sample(metrics.NOTIFICATIONS, (event, result), self._counts[event, result])
 
-    async def _notify(self, event: NotificationEvent, nodes: dict[str, tuple[str, str]]) -> None:
+    async def _notify(self, event: NotificationEvent, nodes: dict[str, About]) -> None:
         try:
             with anyio.fail_after(SEND_SECONDS):
                 await self._send(f"gracectl: {event}", self._text(event, *nodes.values()))
@@ -115,13 +128,13 @@ class Notifier:
         for uid in nodes:
             self._notified.pop((event, uid), None)
 
-    def _text(self, event: NotificationEvent, about: tuple[str, str], *others: tuple[str, str]) -> str:
-        first, message = about
-        fields = {"cluster": self._cluster or "gracectl", "event": event, "node": first, "message": message}
+    def _text(self, event: NotificationEvent, about: About, *others: About) -> str:
+        fields = {"cluster": self._cluster or "gracectl", "event": event, "node": about.name, "message": about.message}
+        fields["object"] = f"{about.kind} {about.name}"
         plain = {name: harmless(text, LONGEST_MESSAGE).translate(_MARKS) for name, text in fields.items()}
         text = Template(self._settings.text).substitute(plain)
         if not others:
             return text
-        named = ", ".join(harmless(name).translate(_MARKS) for name, _ in others[:MOST_NAMED])
+        named = ", ".join(harmless(each.name).translate(_MARKS) for each in others[:MOST_NAMED])
         more = ", …" if len(others) > MOST_NAMED else ""
         return f"{text}\nand {len(others)} more: {named}{more}"

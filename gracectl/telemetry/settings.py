@@ -73,9 +73,9 @@ class ProbesSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
         return parse_address(self.listen) if self.listen else None
 
 
-NotificationEvent = Literal["interruption", "drain-stuck", "deadline-missed", "breaker-open"]
+NotificationEvent = Literal["interruption", "drain-stuck", "deadline-missed", "breaker-open", "rotation-finished"]
 NOTIFICATION_EVENTS: Final[tuple[NotificationEvent, ...]] = get_args(NotificationEvent)
-NOTIFICATION_FIELDS: Final = frozenset({"cluster", "event", "node", "message"})
+NOTIFICATION_FIELDS: Final = frozenset({"cluster", "event", "object", "node", "message"})
 
 
 class NotificationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_u
     events: tuple[NotificationEvent, ...] = NOTIFICATION_EVENTS
     interval: str = "5m"
     """Least time between two notifications of one kind, a Go duration; what comes meanwhile is sent together."""
-    text: str = "$cluster: $event: node $node: $message"
+    text: str = "$cluster: $event: $object: $message"
 
     @property
     def interval_seconds(self) -> float:

@@ -80,9 +80,9 @@ DEFAULTS: dict[str, Any] = {
     },
     "notifications": {
         "urlFile": "",
-        "events": ("interruption", "drain-stuck", "deadline-missed", "breaker-open"),
+        "events": ("interruption", "drain-stuck", "deadline-missed", "breaker-open", "rotation-finished"),
         "interval": "5m",
-        "text": "$cluster: $event: node $node: $message",
+        "text": "$cluster: $event: $object: $message",
     },
     "agent": {
         "busAddress": "",

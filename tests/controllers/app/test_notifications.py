@@ -86,6 +86,15 @@ async def test_only_what_is_wanted_about_nodes_is_sent() -> None:
         assert receiver.taken == [(1.0, "prod: deadline-missed: node n1: pods left: shop/web")]
 
 
+async def test_the_end_of_a_node_drain_is_sent() -> None:
+    async with notifying() as (notifier, receiver):
+        drain = Subject("gracectl.io/v1alpha1", "NodeDrain", "", "rotate-1", "uid-1")
+        notifier.record(drain, EventReason.NODE_DRAIN_STARTED, "Terminates 40 nodes")
+        notifier.record(drain, EventReason.NODE_DRAIN_COMPLETED, "40 of 40 nodes done")
+        await anyio.sleep(1)
+        assert receiver.taken == [(0.0, "prod: rotation-finished: NodeDrain rotate-1: 40 of 40 nodes done")]
+
+
 async def test_names_are_harmless_and_fields_are_not_expanded_twice() -> None:
     async with notifying(text="$node|$message|$$") as (notifier, receiver):
         notifier.record(
