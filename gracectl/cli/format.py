@@ -82,19 +82,25 @@ def total_text(total: Total, since: float, *, with_names: bool = False) -> str:
     If the time is unknown for one node, there is none for the others: it would be read as that of all.
     """
 
-    def nodes(names: Sequence[str]) -> str:
-        return f"{counted(len(names), 'node')}{f' ({listed(names)})' if with_names else ''}"
-
     if total.drained is None:
         return ""
     if total.nodes == 1 or isinstance(total.drained, Never):
         return elapsed_answer(total.drained, since)
-    parts = [f"never for {nodes(total.never)}"] if total.never else []
+    parts = [never_text(total, with_names=with_names)] if total.never else []
     if total.unknown:
-        parts.append(f"unknown for {nodes(total.unknown)}")
+        parts.append(f"unknown for {_nodes_text(total.unknown, with_names=with_names)}")
     elif isinstance(total.drained, Window):
         parts.append(f"{elapsed_answer(total.drained, since)}{' for the others' if total.never else ''}")
     return ", ".join(parts)
+
+
+def never_text(total: Total, *, with_names: bool) -> str:
+    """`never for 1 node (batch-7)`."""
+    return f"never for {_nodes_text(total.never, with_names=with_names)}"
+
+
+def _nodes_text(names: Sequence[str], *, with_names: bool) -> str:
+    return f"{counted(len(names), 'node')}{f' ({listed(names)})' if with_names else ''}"
 
 
 def age_text(made: float | None, at: float) -> str:

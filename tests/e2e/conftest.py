@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_support.definition import BUDGETS_FOR_NODES, CLAIMS, served
+from e2e_support.definition import BUDGETS_FOR_NODES, CAMPAIGNS, CLAIMS, served
 from e2e_support.story import Story, told
 from e2e_support.target import Target, chosen_target
 
@@ -64,4 +64,18 @@ async def claim_story(target: Target, node_claims: None, tmp_path: Path) -> Asyn
 async def budget_story(target: Target, node_claims: None, node_budgets: None, tmp_path: Path) -> AsyncIterator[Story]:
     """A story that has node claims and budgets for nodes."""
     async with told(target, str(next(NUMBERS)), tmp_path, with_claims=True, with_budgets=True) as story:
+        yield story
+
+
+@pytest.fixture(scope="session")
+def node_drains(target: Target) -> Iterator[None]:
+    """Likewise, NodeDrains."""
+    with served(target, CAMPAIGNS):
+        yield
+
+
+@pytest.fixture
+async def drain_story(target: Target, node_drains: None, tmp_path: Path) -> AsyncIterator[Story]:
+    """A story that has NodeDrains, and sees its own."""
+    async with told(target, str(next(NUMBERS)), tmp_path, with_drains=True) as story:
         yield story

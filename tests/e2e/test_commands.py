@@ -65,7 +65,7 @@ async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story:
         await story.patch("Node", node, {"metadata": {"labels": {"leaves": story.run}}})
     ended = await run(story, "terminate", "--yes", "-l", f"leaves={story.run}", "--timeout", "50s")
     assert (ended.code, errors(ended.err)) == (0, "")
-    assert f"cluster: {cluster_of(story)}\nterminate 2 nodes, 4 pods; all drained in " in ended.err
+    assert f"cluster: {cluster_of(story)}\nterminate 2 nodes, 4 pods; " in ended.err
     for node in (first, second):
         assert f"{node}: deletion requested" in ended.out
         assert f"{node}: terminated after " in ended.out
@@ -131,7 +131,8 @@ async def test_several_nodes_show_how_many_are_done(story: Story) -> None:
     ended = await run(story, "terminate", "--yes", *nodes)
     assert ended.code == 0, ended.err
     done = re.findall(r"Z  (\d) of 2 nodes, \d+ of (\d+) pods; \S+ elapsed", ended.out)
-    assert [done[0][0], done[-1][0]] == ["0", "2"]
+    # A NodeDrain keeps the pace: one after the other.
+    assert (done[0][0] in ("0", "1"), done[-1][0]) == (True, "2")
     assert int(done[-1][1]) >= 2
 
 

@@ -24,6 +24,7 @@ from e2e_support.target import Target
 from gracectl.cli.crds import shipped_definitions
 from gracectl.runtime.clock import SystemClock
 
+NODE_DRAINS = "/apis/gracectl.io/v1alpha1/nodedrains"
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
 
 
@@ -36,6 +37,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 CLAIMS = Kind("nodeclaims.karpenter.sh", NODE_CLAIMS)
 BUDGETS_FOR_NODES = Kind("nodedisruptionbudgets.termination.karpenter.sh", NODE_BUDGETS)
+CAMPAIGNS = Kind("nodedrains.gracectl.io", NODE_DRAINS)
 
 
 @contextmanager

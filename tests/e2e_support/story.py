@@ -21,7 +21,7 @@ from kubesim_support.patience import PATIENCE
 
 from benchmarks.ground.hollow import connected
 from e2e_support import manifests
-from e2e_support.definition import NODE_BUDGETS
+from e2e_support.definition import NODE_BUDGETS, NODE_DRAINS
 from e2e_support.forger import Forger, forger_before
 from e2e_support.names import LABEL
 from e2e_support.program import Program, running
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
 FINALIZERS = frozenset(names.FINALIZERS)
-PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS}
+PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS, "NodeDrain": NODE_DRAINS}
 TIMES = {"renewDeadlineSeconds": 4, "retryPeriodSeconds": 1}
-WITHOUT_NAMESPACE = ("Node", "NodeClaim", "NodeDisruptionBudget", "Namespace")
+WITHOUT_NAMESPACE = ("Node", "NodeClaim", "NodeDisruptionBudget", "NodeDrain", "Namespace")
 
 
 class Reach(Protocol):
@@ -75,6 +75,7 @@ class Story:
         self._nodes: list[str] = []
         self._claims: list[str] = []
         self._node_budgets: list[str] = []
+        self._node_drains: list[str] = []
         self._programs: list[Program] = []
 
     # -- the controller ------------------------------------------------------------------------------------------------
@@ -248,6 +249,19 @@ class Story:
         )
         return name
 
+    async def node_drain(self, name: str, **spec: Any) -> str:
+        """A NodeDrain of the story. Returns its name."""
+        name = f"{self.run}-{name}"
+        self.adopt_node_drain(name)
+        metadata = {"name": name, "labels": {LABEL: self.run}}
+        manifest = {"apiVersion": "gracectl.io/v1alpha1", "kind": "NodeDrain", "metadata": metadata, "spec": spec}
+        await self.create(manifest)
+        return name
+
+    def adopt_node_drain(self, name: str) -> None:
+        """Take away this NodeDrain, too, when the story ends."""
+        self._node_drains.append(name)
+
     async def counted(self, name: str) -> None:
         """Wait until the disruption controller has looked at a budget as it is now."""
 
@@ -350,7 +364,8 @@ class Story:
             await self.api.call("DELETE", collection, {"propagationPolicy": "Background"})
         for name in self._node_budgets:
             await self.api.call("DELETE", self._path("NodeDisruptionBudget", name))
-        held = [("Node", name) for name in self._nodes] + [("NodeClaim", name) for name in self._claims]
+        held = [("NodeDrain", name) for name in self._node_drains] + [("Node", name) for name in self._nodes]
+        held += [("NodeClaim", name) for name in self._claims]
         for path in (self._path(kind, name) for kind, name in held):
             await self.api.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
             await self.api.call("DELETE", path)
@@ -371,14 +386,21 @@ class Story:
 
 @asynccontextmanager
 async def told(
-    target: Target, name: str, folder: Path, *, with_claims: bool = False, with_budgets: bool = False
+    target: Target,
+    name: str,
+    folder: Path,
+    *,
+    with_claims: bool = False,
+    with_budgets: bool = False,
+    with_drains: bool = False,
 ) -> AsyncIterator[Story]:
     """A story with its own namespace, watched from before its first object; cleaned up at the end.
 
-    `with_claims`, `with_budgets`: the cluster serves node claims, or budgets for nodes, and the story sees its own.
+    `with_claims`, `with_budgets`, `with_drains`: the cluster serves node claims, budgets for nodes, or NodeDrains, and
+    the story sees its own.
     """
     run = f"{target.run}-{name}"
-    wanted = {"NodeClaim": with_claims, "NodeDisruptionBudget": with_budgets}
+    wanted = {"NodeClaim": with_claims, "NodeDisruptionBudget": with_budgets, "NodeDrain": with_drains}
     more = (Scope(kind, PATHS[kind], {"labelSelector": f"{LABEL}={run}"}) for kind in wanted if wanted[kind])
     async with connected(target.kubeconfig) as api, AsyncExitStack() as stack:
         story = Story(target, api, run, folder, stack, *more)

@@ -11,12 +11,13 @@ import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
-from gracectl.cli.drain.campaign import NotServedHere, concurrency
+from gracectl.cli.drain.campaign import concurrency
 from gracectl.cli.drain.here import MissingRights, without_controller
 from gracectl.cli.drain.kubectl import DryRunCommand, from_flags, kubectl_flags
 from gracectl.cli.drain.preview import DEADLINE_ENDS, NeverDrained, Preview, endless
 from gracectl.cli.drain.reading import DrainOptions, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.drain.request import DrainRequest
+from gracectl.cli.drains.followed import NotServedHere
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
 from gracectl.cli.output import command, echo

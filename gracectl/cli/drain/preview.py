@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import marked
-from gracectl.cli.format import cluster_text, counted, drained_in, total_text
+from gracectl.cli.format import cluster_text, counted, drained_in, never_text, total_text
 from gracectl.cli.plan.brief import joined_warnings
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
@@ -91,7 +91,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             return
         if self.at_once is not None and self.at_once < len(self.nodes):
             pace = f", at most {self.pace}" if self.pace else ""
-            yield Text(f"{self.action}, {_pods(self.forecast)}; {self.at_once} at a time{pace}")
+            lost = _lost(self.forecast)
+            yield Text(f"{self.action}, {_pods(self.forecast)}; {self.at_once} at a time{pace}{lost}")
             yield Text("The times are of all nodes drained together.", "dim")
         else:
             yield Text(f"{self.action}, {_pods(self.forecast)}; {_drained(self.forecast)}")
@@ -120,6 +121,11 @@ def _summary(forecast: DrainForecast, is_whole: bool) -> Iterator[RenderableType
 
 def _pods(forecast: DrainForecast) -> str:
     return counted(sum(pod.is_waited_for for node in forecast.nodes for pod in node.forecast.pods), "pod")
+
+
+def _lost(forecast: DrainForecast) -> str:
+    """`; drained: never for 1 node (batch-7)`; empty if all are."""
+    return f"; drained: {never_text(forecast.total, with_names=True)}" if forecast.total.never else ""
 
 
 def _drained(forecast: DrainForecast) -> str:

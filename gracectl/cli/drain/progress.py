@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gracectl.cli.drain.campaign import FollowedDrain, hints, is_finished, states_of
+from gracectl.cli.drains.followed import FollowedDrain, hints, is_finished, states_of
+from gracectl.cli.drains.view import state_of, why
 from gracectl.cli.output import command
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
@@ -46,6 +47,7 @@ class DrainProgress:
         self.skipped: list[str] = []
         self.to_delete: dict[str, Node] = {}
         self.campaign: FollowedDrain | None = None
+        self._campaign_text = ""
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
         self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
@@ -85,6 +87,7 @@ class DrainProgress:
         for terminated in frame.terminated:
             if self._left.pop(terminated.uid, None):
                 self.has_failed = self.has_failed or self.for_maintenance
+                yield from self._deletion(terminated.uid, terminated.name)
                 yield messages.terminated_text(self._timed(terminated, frame.at))
         for node in frame.nodes:
             if node.uid in self._left and node.uid not in self.unrequested:
@@ -98,14 +101,27 @@ class DrainProgress:
                     self.to_delete.setdefault(node.uid, node.node)
                 if self.for_maintenance or (node.name in self.here and not node.is_done):
                     yield from self._maintenance(node)
+                elif node.state is NodePhase.TERMINATING:
+                    yield from self._deletion(node.uid, node.name)
         if self.campaign is not None:
             yield from self._by_campaign(self.campaign)
+
+    def _deletion(self, uid: str, name: str) -> Iterator[str]:
+        """Say that a NodeDrain has deleted a node; a very fast termination is not seen while it is in progress."""
+        if self.campaign is not None and uid not in self._deleted:
+            self._deleted.add(uid)
+            yield f"{name}: deletion requested"
 
     def _by_campaign(self, followed: FollowedDrain) -> Iterator[str]:
         """Take over what the NodeDrain records, and the nodes do not show: not begun, skipped, failed, canceled."""
         drain = followed.latest
         if drain is None and not followed.is_gone:
             return
+        state = "" if drain is None else state_of(drain)
+        text = f"{state}: {why(drain)}" if drain is not None and state in ("blocked", "waiting", "failed") else state
+        if state in ("blocked", "waiting", "paused", "canceling", "failed") and text != self._campaign_text:
+            yield f"NodeDrain {followed.name}: {text}"
+        self._campaign_text = text
         states = {} if drain is None else dict(states_of(drain))
         texts = {} if drain is None else {node.uid: node.message for node in drain.nodes}
         has_ended = drain is None or is_finished(drain)

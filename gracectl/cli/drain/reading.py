@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gracectl.app.drainer import OWN_MANNER, Manner, rights_for
-from gracectl.cli.drain.campaign import Campaign, NotServedHere
+from gracectl.cli.drain.campaign import Campaign
 from gracectl.cli.drain.here import (
     CHANGE_NODES,
     DELETE_NODES,
@@ -20,6 +20,7 @@ from gracectl.cli.drain.here import (
     reading,
 )
 from gracectl.cli.drain.kubectl import Strictness, refused_by_controller
+from gracectl.cli.drains.followed import NotServedHere
 from gracectl.cli.failures import print_error
 from gracectl.cli.format import elapsed
 from gracectl.cli.options import ClusterTarget, NodeChoice, connected, read_chosen
@@ -38,7 +39,7 @@ from gracectl.kube.connection import Connection
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.resources import NODE_DRAINS, NODES
 from gracectl.model.node import Node
-from gracectl.model.nodedrain import OnUndrainable
+from gracectl.model.nodedrain import MOST_NODES, OnUndrainable
 from gracectl.policy.maintenance import drain_deadline
 
 
@@ -82,7 +83,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The NodeDrain of these options; None: they ask for what a NodeDrain cannot do."""
         if self.rotation is not None:
             return self.rotation
-        if self.on_server or self.ignore_stuck or (self.for_maintenance and self.deadline is not None):
+        has_deadline = self.for_maintenance and self.deadline is not None
+        if self.on_server or self.ignore_stuck or self.force or has_deadline:
             return None
         return Campaign(
             verb="drain" if self.for_maintenance else "terminate",
@@ -161,11 +163,14 @@ async def _campaign(
     connection: Connection, options: DrainOptions, nodes: Sequence[Node], leadership: Leadership
 ) -> Campaign | None:
     """The NodeDrain to create; None: each node is requested. Raises NotServedHere for a rotation."""
-    if options.rotation is None:
+    is_wanted = 1 < len(nodes) <= MOST_NODES and leadership.state is LeaderState.ACTIVE and options.campaign is not None
+    if options.rotation is None and not is_wanted:
         return None
-    if not await connection.client.serves(NODE_DRAINS):
+    if await connection.client.serves(NODE_DRAINS):
+        return options.campaign
+    if options.rotation is not None:
         raise NotServedHere
-    return options.campaign
+    return None
 
 
 def _for_any_node(settings: Settings) -> Settings:

@@ -13,13 +13,14 @@ import msgspec
 from gracectl.app.drainer import Setup
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
-from gracectl.cli.drain.campaign import FOLLOWED, Campaign, FollowedDrain, concurrency, hints
+from gracectl.cli.drain.campaign import Campaign, concurrency
 from gracectl.cli.drain.here import LocalDrain
 from gracectl.cli.drain.preview import endless
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.drain.reading import DrainOptions, ReadNodes, check, deletion_age
 from gracectl.cli.drain.server_side import DRY, dry, evict_dry
 from gracectl.cli.drain.turns import Turns, quickest_first
+from gracectl.cli.drains.followed import FOLLOWED, FollowedDrain, hints
 from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
 from gracectl.cli.options import ClusterTarget, connected

@@ -12,9 +12,10 @@ from gracectl.cli.drain.command import AT_ONCE, command_line, request
 from gracectl.cli.drain.reading import DrainOptions
 from gracectl.cli.options import ClusterTarget, NodeChoice, duration, node_arguments
 from gracectl.cli.output import Choice
-from gracectl.cli.report import Json
 from gracectl.cli.settings import settings_options
 from gracectl.model.nodedrain import OnUndrainable, Order
+from gracectl.model.windows import Window
+from gracectl.policy.windows import invalid_window
 
 ORDERS = {"by-forecast": Order.BY_FORECAST, "oldest-first": Order.OLDEST_FIRST, "by-name": Order.BY_NAME}
 UNDRAINABLE = {each.lower(): each for each in OnUndrainable}
@@ -22,19 +23,21 @@ FIELDS = 5
 """Of a cron expression."""
 
 
-def _windows(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Json, ...]:
-    return tuple(map(window, texts))
+def _windows(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Window, ...]:
+    windows = tuple(map(window, texts))
+    if problem := invalid_window(windows, "--window"):
+        raise click.BadParameter(problem)
+    return windows
 
 
-def window(text: str) -> Json:
-    """`0 22 * * 1-5 8h Europe/Berlin` as spec.windows has it; the time zone may be left out. Raises BadParameter."""
+def window(text: str) -> Window:
+    """Read `0 22 * * 1-5 8h Europe/Berlin`; the time zone may be left out. Raises BadParameter."""
     words = text.split()
-    rest = words[FIELDS:]
-    if len(rest) not in (1, 2):
+    fields = 1 if text.startswith("@") else FIELDS
+    if len(words) - fields not in (1, 2):
         example = "'0 22 * * 1-5 8h Europe/Berlin'"
         raise click.BadParameter(f"{text!r}: give five fields of cron, a duration, and perhaps a time zone: {example}")
-    zone = {"timeZone": rest[1]} if rest[1:] else {}
-    return {"schedule": " ".join(words[:FIELDS]), "duration": rest[0], **zone}
+    return Window(" ".join(words[:fields]), *words[fields:])
 
 
 @click.command()

@@ -13,7 +13,7 @@ import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import Screen, print_on, stdout_console
-from gracectl.cli.drain.campaign import FOLLOWED, FollowedDrain, NotServedHere, hints, is_finished
+from gracectl.cli.drains.followed import FOLLOWED, FollowedDrain, NotServedHere, hints, is_finished
 from gracectl.cli.drains.view import drain_report, drains_table, state_of, story, why
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected

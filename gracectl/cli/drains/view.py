@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import Row, Table, marked
-from gracectl.cli.drain.campaign import is_finished
+from gracectl.cli.drains.followed import is_finished
 from gracectl.cli.format import counted, elapsed
 from gracectl.cli.report import Json, instant
 from gracectl.model.meta import Condition, condition_of

@@ -10,11 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
 from support.fleet import MERGE, Fleet, errors, played_fleet
 
 from gracectl.cli.drain.rotate import window
 from gracectl.model import names
+from gracectl.model.windows import Window
+from gracectl.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real_time
 
@@ -101,16 +104,18 @@ def test_rotate_needs_a_confirmation_and_a_dry_run_creates_nothing(place: Fleet)
     assert len(place.ask("GET", DRAINS)["items"]) == before
 
 
-@pytest.mark.parametrize(("text", "spec"), [
-    ("0 22 * * 1-5 8h", {"schedule": "0 22 * * 1-5", "duration": "8h"}),
-    ("30 1 * * * 2h30m Europe/Berlin", {"schedule": "30 1 * * *", "duration": "2h30m", "timeZone": "Europe/Berlin"}),
+@pytest.mark.parametrize(("text", "expected"), [
+    ("0 22 * * 1-5 8h", Window("0 22 * * 1-5", "8h")),
+    ("30 1 * * * 2h30m Europe/Berlin", Window("30 1 * * *", "2h30m", "Europe/Berlin")),
+    ("@daily 8h", Window("@daily", "8h")),
 ])  # fmt: skip
-def test_a_window_is_five_fields_a_duration_and_a_time_zone(text: str, spec: dict[str, str]) -> None:
-    assert window(text) == spec
+def test_a_window_is_five_fields_a_duration_and_a_time_zone(text: str, expected: Window) -> None:
+    assert window(text) == expected
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--window", "22:00-06:00"], "give five fields of cron, a duration, and perhaps a time zone"),
+    (["--window", "0 25 * * * 8h"], "--window[0].schedule: "),
     (["--at-once", "0"], "give a number from 1 on, or a percentage from 1% to 100%"),
     (["--at-once", "101%"], "give a number from 1 on, or a percentage from 1% to 100%"),
     (["--on-undrainable", "skipp"], "Did you mean 'skip'?"),
@@ -119,6 +124,91 @@ def test_invalid_options_are_refused_before_any_request(place: Fleet, arguments:
     result = place.run("rotate", "n1", "--yes", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())
+
+
+def test_without_permission_the_nodes_are_requested_one_by_one_but_never_rotated(place: Fleet) -> None:
+    place.held("plain-1")
+    place.held("plain-2")
+    verbs = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "get", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+    ]
+    asker = place.user("no-campaigns", *verbs)
+    result = place.run("drain", "--no-wait", "plain-1", "plain-2", as_=asker)
+    assert result.exit_code == 0
+    assert "no NodeDrain is created: create nodedrains" in result.stderr
+    assert "; requesting each node\n" in result.stderr
+    assert sorted(result.stdout.splitlines()[:2]) == ["plain-1: drain requested", "plain-2: drain requested"]
+    refused = place.run("rotate", "plain-1", "--yes", as_=asker)
+    assert (refused.exit_code, refused.stdout) == (3, "")
+
+
+def test_a_single_node_and_a_deadline_of_a_drain_are_requested_without_a_node_drain(place: Fleet) -> None:
+    before = len(place.ask("GET", DRAINS)["items"])
+    place.held("single")
+    place.held("deadline-1")
+    place.held("deadline-2")
+    assert place.run("drain", "single", "--no-wait").exit_code == 0
+    assert place.run("drain", "deadline-1", "deadline-2", "--deadline", "1h", "--yes", "--no-wait").exit_code == 0
+    assert len(place.ask("GET", DRAINS)["items"]) == before
+    assert names.DRAIN_DEADLINE in place.annotations("deadline-1")
+
+
+# -- what is followed --------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_of_several_nodes_is_followed_to_its_end(place: Fleet) -> None:
+    place.held("follow-1")
+    place.held("follow-2")
+    with place.running("drain", "follow-1", "follow-2", "--skip-stuck") as process:
+        process.until("created")
+        name = created(process.out)
+        spec = spec_of(place, name)
+        assert (spec["maxConcurrent"], spec["waitForReplacement"], spec["onUndrainable"]) == ("100%", False, "Skip")
+        written(place, name, scope(place, inProgress=["follow-1"], pending=["follow-2"]))
+        end = scope(place, drained=["follow-1"], skipped=["follow-2"])
+        skipped = {"name": "follow-2", "uid": end["scope"]["skipped"][0].split("/")[1], "state": "Skipped"}
+        nodes = [{**skipped, "message": "never drained: protected"}]
+        written(place, name, {**end, "nodes": nodes, "conditions": [condition("Complete", "1 of 2 drained")]})
+        code, error = process.ended()
+    assert "follow-1: drained\nfollow-2: skipped: never drained: protected\n" in process.out
+    assert (code, error) == (3, "gracectl: skipped: never drained: follow-2; to see why: gracectl plan follow-2\n")
+
+
+def test_an_interrupted_command_leaves_the_node_drain_and_names_it(place: Fleet) -> None:
+    place.held("left-1")
+    place.held("left-2")
+    with place.running("terminate", "left-1", "left-2", "--yes") as process:
+        process.until("created")
+        name = created(process.out)
+        written(place, name, scope(place, pending=["left-1", "left-2"]))
+        anyio.run(SystemClock().sleep, 1.0)
+        process.interrupt()
+        code, error = process.ended()
+    assert code == 130
+    assert error == (
+        f"gracectl: interrupted; the controller continues; NodeDrain {name}: "
+        f"to follow: gracectl drains show {name} -w; to cancel: gracectl drains cancel {name}\n"
+    )
+    assert place.call("GET", f"{DRAINS}/{name}")[0] == 200
+
+
+def test_a_timeout_ends_only_the_wait_and_a_deletion_ends_the_command(place: Fleet) -> None:
+    place.held("late-1")
+    place.held("late-2")
+    result = place.run("terminate", "late-1", "late-2", "--yes", "--timeout", "1")
+    name = created(result.stdout)
+    assert result.exit_code == 4
+    assert (
+        f"2 of 2 nodes are not terminated after 1s: late-1, late-2; the controller continues; NodeDrain {name}: "
+        in (errors(result.stderr))
+    )
+    with place.running("rotate", "late-1", "late-2", "--yes", "--wait") as process:
+        process.until("created")
+        name = created(process.out)
+        assert place.run("drains", "cancel", name, "--yes").exit_code == 0
+        assert process.ended()[0] == 3
+    assert f"late-1: not terminated: NodeDrain {name} was deleted\n" in process.out
 
 
 # -- drains ------------------------------------------------------------------------------------------------------------
