@@ -101,7 +101,7 @@ from gracectl.model.envelope import (
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.nodedrain import decode_node_drain
-from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
+from gracectl.model.selectors import LabelSelector, SelectorError, is_subdomain, parse_selector, read_selector
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
 from gracectl.model.untrusted import Decoder, finish
@@ -125,8 +125,11 @@ from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
 from gracectl.policy.plan import NodeView, plan
 from gracectl.policy.protection import invalid_annotation, protection_of
+from gracectl.policy.release import LABELS as RELEASE_LABELS
+from gracectl.policy.release import release_of
+from gracectl.policy.replacement import Circumstances, decide_replacement
 from gracectl.policy.scenario import DrainingNode
-from gracectl.policy.settings import PolicySettings
+from gracectl.policy.settings import PolicySettings, ReplaceFirst
 from gracectl.policy.surroundings import without_budget
 from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace
@@ -413,6 +416,24 @@ def _interruption(text: str) -> None:
     assert decode_interruption(encode_interruption(found)) == found
 
 
+RELEASE = "2026-01-01T00:00:00Z Deployment/web pod-template-hash 6d4cf56db6"
+
+
+def _release(text: str) -> None:
+    """What a pod claims to be released from can be selected by and written back, and ends."""
+    labels = dict.fromkeys(RELEASE_LABELS, names.RELEASED)
+    pod = a_pod("web", labels=labels, annotations={names.RELEASED_FROM: text})
+    found = release_of(pod)
+    if found is None:
+        return
+    parse_selector(f"{found.label}={found.value}")
+    assert is_subdomain(found.replica_set)
+    settings = ReplaceFirst()
+    decision = decide_replacement(pod, None, settings, Circumstances(NOW, is_blocked=True))
+    assert decision is not None
+    assert decision.until is None or decision.until <= NOW + 2 * settings.patience
+
+
 def _duration(text: str) -> None:
     nanoseconds = parse_duration(text)
     assert -(1 << 63) <= nanoseconds < 1 << 63
@@ -568,6 +589,7 @@ TARGETS: Final = (
     ),
     Target("metadata-services", json_bytes(*METADATA).map(_text), _refuses(_metadata), is_text=True),
     Target("interruptions", texts("spot 2026-01-01T00:02:00Z aws soon"), _refuses(_interruption), is_text=True),
+    Target("releases", texts(RELEASE, RELEASE.replace("2026", "9999")), _release, is_text=True),
     Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace, is_text=True),
     *OUTSIDE,
 )
