@@ -19,7 +19,7 @@ from gracectl.inspect.status import NodeStatus
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.policy.answers import Answer, Never, Sightings, Total, last_of, total_of
 from gracectl.policy.budgets import is_counted
-from gracectl.policy.confirmation import confirmed, current
+from gracectl.policy.confirmation import AGREE_SECONDS, confirmed, current
 from gracectl.policy.explain import urgency_of
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast
 from gracectl.policy.observations import ObservationLog
@@ -32,11 +32,13 @@ FORECAST_SECONDS = 2.0
 """Between two forecasts, at least."""
 FIRST_SECONDS = 0.1
 """Between two looks whether the first one can be made."""
-FORECAST_SHARE = 0.1
-"""Share of one processor that forecasts take, at most."""
+FORECAST_SHARE = 0.25
+"""Share of one processor that forecasts take, at most, while objects change."""
+UNCHANGED_SHARE = 0.1
+"""Share that they take, at most, while only time passes."""
 QUICK_PODS = 50
 """For so few pods a forecast takes no time; for more it is computed in a thread."""
-MOST_PODS = 15_000
+MOST_PODS = 40_000
 """For more pods there is no forecast: it would take many seconds."""
 
 
@@ -330,6 +332,9 @@ class Forecaster:
         log: ObservationLog,
     ) -> None:
         self._latest: Forecast | None = None
+        self._latest_of: tuple[DrainingNode, ...] | None = None
+        self._latest_end = 0.0  # monotonic
+        self._cost = 0.0
         self._seen: Sightings = {}
         self._log = log
         self._clock = clock
@@ -346,15 +351,21 @@ class Forecaster:
         while True:
             began = self._clock.monotonic()
             found = self._nodes()
-            if found is not None:
+            pause = FORECAST_SECONDS if found or self._latest else FIRST_SECONDS
+            if found is not None and self._is_due(found[0], began):
                 nodes, now = found
                 assumptions = msgspec.structs.replace(self._assumptions, observed=self._log.observations())
                 compute = partial(_confirmed_forecast, nodes, now, assumptions, self._seen)
                 is_quick = _pods(nodes) <= QUICK_PODS
                 self._latest, self._seen = compute() if is_quick else await anyio.to_thread.run_sync(compute)
-            cost = self._clock.monotonic() - began
-            pause = FORECAST_SECONDS if found or self._latest else FIRST_SECONDS
-            await self._clock.sleep(max(pause, cost / FORECAST_SHARE))
+                self._latest_of, self._latest_end = nodes, self._clock.monotonic()
+                self._cost = self._latest_end - began
+                pause = max(pause, self._cost / FORECAST_SHARE)
+            await self._clock.sleep(pause)
+
+    def _is_due(self, nodes: tuple[DrainingNode, ...], now: float) -> bool:
+        """Whether objects have changed since the newest forecast, or only its instant is too old. `now`: monotonic."""
+        return nodes != self._latest_of or now - self._latest_end >= max(AGREE_SECONDS, self._cost / UNCHANGED_SHARE)
 
 
 def forecast_of(nodes: Collection[DrainingNode], now: float, assumptions: Assumptions) -> Forecast | None:

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
+from itertools import count
 
 import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from support.builders import NEVER_ALLOWS, NOW, TAINTED, a_budget, a_node, a_scene, cluster, going, kept, replica
+from support.builders import (
+    NEVER_ALLOWS,
+    NOW,
+    TAINTED,
+    a_budget,
+    a_node,
+    a_scene,
+    cluster,
+    ending,
+    going,
+    kept,
+    replica,
+)
 
 from gracectl.cli.console import Row, Screen, Table, text_of
 from gracectl.cli.progress import FEW_REMEDIES, cause_text, left_text, progress_text
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.view import StatusView, status_table
+from gracectl.inspect import progress
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker, forecast_of
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.answers import Answer, Never, Unknown, Window
-from gracectl.policy.forecast import Assumptions
+from gracectl.policy.answers import Answer, Never, Sightings, Unknown, Window
+from gracectl.policy.forecast import Assumptions, Forecast
 from gracectl.policy.observations import ObservationLog
+from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.clock import LoopClock
 
 DONE = (Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
@@ -99,32 +115,47 @@ class Enough(Exception):
 
 
 class CostlyClock(LoopClock):
-    """Each look at it takes so many seconds; sleeps are noted, and the third one ends the test."""
+    """Time passes only in sleeps, which end the test after `until` seconds, and in forecasts: `cost` seconds each."""
 
-    def __init__(self, cost: float) -> None:
+    def __init__(self, cost: float, until: float, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self._cost = cost
-        self._spent = 0.0
-        self.pauses: list[float] = []
+        self.forecasts: list[float] = []
+        self._cost, self._until, self._passed = cost, until, 0.0
+        monkeypatch.setattr(progress, "_confirmed_forecast", self._forecast)
+
+    def _forecast(self, nodes: Sequence[DrainingNode], now: float, *_: object) -> tuple[Forecast, Sightings]:
+        self.forecasts.append(round(self._passed, 6))
+        self._passed += self._cost
+        return Forecast(now, (), {}, Assumptions()), {}
 
     def monotonic(self) -> float:
-        self._spent += self._cost
-        return self._spent
+        return self._passed
 
     async def sleep(self, seconds: float) -> None:
-        self.pauses.append(round(seconds, 6))
-        if len(self.pauses) == 3:
+        self._passed += seconds
+        if self._passed > self._until:
             raise Enough
 
 
-@pytest.mark.parametrize(("cost", "pause"), [(0.01, 2.0), (3.0, 30.0)])
-async def test_forecasts_take_a_tenth_of_a_processor_at_most(cost: float, pause: float) -> None:
-    clock = CostlyClock(cost)
-    inputs = iter([None, ((), NOW), ((), NOW)])
-    forecaster = Forecaster(clock, Assumptions(), lambda: next(inputs), ObservationLog())
+@pytest.mark.parametrize(
+    ("cost", "changes", "forecasts"),
+    [
+        (0.01, True, [0, 2.01, 4.02, 6.03, 8.04]),
+        (0.5, True, [0, 2.5, 5, 7.5]),
+        (1.0, True, [0, 5]),  # a quarter of a processor
+        (0.01, False, [0, 6.01]),  # soon enough for a second reading that confirms the first one
+        (0.9, False, [0]),  # a tenth
+    ],
+)
+async def test_forecasts_are_as_new_as_their_cost_allows(
+    cost: float, changes: bool, forecasts: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = CostlyClock(cost, 9.0, monkeypatch)
+    names_of_nodes = (f"n{number if changes else 0}" for number in count())
+    forecaster = Forecaster(clock, Assumptions(), lambda: ((ending(next(names_of_nodes)),), NOW), ObservationLog())
     with pytest.raises(Enough):
         await forecaster.run()
-    assert clock.pauses[1:] == [pause, pause]
+    assert clock.forecasts == forecasts
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
