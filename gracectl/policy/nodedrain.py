@@ -190,7 +190,7 @@ def decide(drain: NodeDrain, nodes: Sequence[CampaignNode], hold: Hold | None, n
     if is_canceled or has_failed:
         reason = "canceled" if is_canceled else "another node has failed (onUndrainable: Fail)"
         found = [_canceled(each, reason) if each.record is Record.PENDING else each for each in found]
-    free = maximum_of(drain, len(found)) - sum(each.record is Record.IN_PROGRESS for each in found)
+    free = maximum_of(drain, len(found)) - sum(map(_takes_a_place, found))
     waiting = [
         each.node for each in found if each.state is NodeState.PENDING and not (each.node.rival or each.node.wait)
     ]
@@ -298,6 +298,11 @@ def _may_retry(each: NodeDecision) -> bool:
 def _is_held(each: CampaignNode) -> bool:
     """Whether the node has to be returned."""
     return each.node is not None and each.is_ours and not each.is_ending
+
+
+def _takes_a_place(each: NodeDecision) -> bool:
+    """Whether no other node may begin in its place: it is in progress, or takes no pods until it is returned."""
+    return each.record is Record.IN_PROGRESS or (each.record not in UNFINISHED | DONE and _is_held(each.node))
 
 
 def _is_to_delete(drain: NodeDrain, each: NodeDecision) -> bool:

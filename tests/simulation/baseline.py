@@ -10,6 +10,7 @@ import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator
+from enum import Enum
 from itertools import zip_longest
 from types import CellType, FunctionType, MethodType
 from typing import Any, Final
@@ -120,7 +121,8 @@ def kept_by(controller: Controller, classes: Collection[str] = TRANSIENT) -> Cou
         if id(thing) in known:
             continue
         known.add(id(thing))
-        if type(thing).__module__.startswith("gracectl.") and type(thing).__name__ in classes:
+        is_ours = type(thing).__module__.startswith("gracectl.") and not isinstance(thing, Enum)
+        if is_ours and type(thing).__name__ in classes:
             counts[type(thing).__name__] += 1
         queue.extend(_held_by(thing))
     return counts

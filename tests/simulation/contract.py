@@ -228,3 +228,14 @@ def period_of_claim(claim: JsonObject) -> float | None:
         return parse_seconds(text)
     except ValueError:
         return NEVER
+
+
+def is_open(windows: list[JsonObject], unix: float, slack: float) -> bool:
+    """Whether one of these windows is open at an instant, or within `slack` seconds of it; each opens every few minutes
+    of the hour (`*/2 * * * *`)."""
+    for window in windows:
+        every = int(window["schedule"][2]) * 60.0
+        lasts = parse_seconds(window["duration"])
+        if any((unix + offset) % every < lasts for offset in (-slack, 0.0, slack)):
+            return True
+    return not windows

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
-from simulation import faults, history, races, worlds
+from simulation import campaigns, faults, history, races, worlds
 from simulation.plan import CLOCKS, COPIED, LYING, Act, Plan
 
 SHARES = {"calm": 0.1, "kills": 0.15, "alone": 0.4, "contested": 0.35}
@@ -24,16 +25,25 @@ def a_plan(seed: int) -> Plan:
     objects = worlds.some_asking(random.Random(f"replacing/{seed}"), objects)
     return Plan(
         seed=seed,
-        settings=worlds.some_settings(chance),
+        settings=_with_windows(seed, worlds.some_settings(chance)),
         cluster=worlds.a_cluster(chance),
         processes=chance.choice([2, 2, 3]) if elects else 1,
         elects=elects,
         knows_claims=knows_claims,
         nodes=nodes,
         objects=objects,
-        history=(*history.a_history(chance, nodes, objects), *history.some_notices(seed, nodes)),
+        history=(
+            *history.a_history(chance, nodes, objects),
+            *history.some_notices(seed, nodes),
+            *campaigns.some_campaigns(seed, nodes, knows_claims=knows_claims),
+        ),
         faults=(*_faults(chance, kind), *_contradictions(seed, kind)),
     )
+
+
+def _with_windows(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+    windows = campaigns.some_windows(seed)
+    return {**settings, "voluntary": {**settings.get("voluntary", {}), **windows}} if windows else settings
 
 
 def _contradictions(seed: int, kind: str) -> tuple[Act, ...]:

@@ -22,6 +22,7 @@ from gracectl.model.decode import decode_node
 from gracectl.model.times import format_time
 from gracectl.policy.interruption import Kind as Ending
 from gracectl.policy.interruption import encode, interruption, interruption_of, merged
+from simulation import campaigns
 from simulation.plan import POOL, REFUGE, Act, NodePlan
 from simulation.scene import MERGE, Scene, wait_for
 from simulation.worlds import TEAM, a_pod, reloaded
@@ -450,12 +451,15 @@ ACTS: dict[str, Kind] = {
     ),
     "settings": Kind(2, lambda chance, world: {"value": reloaded(chance)}, _settings),
     "install karpenter": Kind(0.5, _any(None), _install_karpenter),
+    "campaign": Kind(0, _node, campaigns.campaign),
+    "freeze": Kind(0, _node, campaigns.freeze),
 }
 
 
 async def mend(scene: Scene) -> None:
     """What would hold terminations for ever is mended: broken budgets, protection without end, failed machines."""
     disturb(scene, "mend")
+    await campaigns.cancel_all(scene)
     for name in scene.stage.instances:
         scene.stage.cluster.kubelet.heal(name)
     for budget in list(scene.stage.server.store.table("poddisruptionbudgets.policy")):

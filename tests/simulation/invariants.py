@@ -18,6 +18,7 @@ import msgspec
 from support.stage import Stage
 
 from simulation.baseline import Baseline
+from simulation.begins import Begins
 from simulation.deadlines import Deadlines, Due, Lateness
 from simulation.forecasts import Forecasts
 from simulation.machines import Finalizers, Instances, Unasked
@@ -52,7 +53,8 @@ class Invariants:
             Finalizers(seen, self.deadlines),
             Instances(seen, self.deadlines),
             Unasked(seen),
-            Pace(seen),
+            pace := Pace(seen),
+            Begins(seen, pace),
             NodeBudgets(seen, self.deadlines),
             self.writers,
             Requests(seen),

@@ -154,10 +154,16 @@ def _terms(plan: Plan) -> Terms:
     )
 
 
+def _campaign_ends(act: Act) -> list[str]:
+    """Nodes that a campaign may terminate."""
+    return list(act.value["nodeNames"]) if act.value["action"] == "Terminate" else []
+
+
 def _asked(plan: Plan, acts: list[Act]) -> set[str]:
     """Nodes that something may terminate."""
     expires = any("expireAfter" in group for group in plan.settings.get("nodeGroups", ()))
     asked = {name for act in acts if act.what in ENDING for name in act.names}
+    asked |= {name for act in acts if act.what == "campaign" for name in _campaign_ends(act)}
     asked |= {name for act in acts if act.what == COPIED for name in (*act.names, act.subject)}  # it looks unhealthy
     for node in plan.nodes:
         if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels):

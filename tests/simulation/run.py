@@ -19,7 +19,7 @@ from support.virtual import VirtualLoop
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import ProviderError
 from gracectl.model import names
-from simulation import faults, history
+from simulation import campaigns, faults, history
 from simulation.contract import notice_of
 from simulation.forecasts import Counts
 from simulation.invariants import Invariants
@@ -147,7 +147,7 @@ def going(stage: Stage) -> list[str]:
         if "deletionTimestamp" in each["metadata"]
         or each["metadata"].get("labels", {}).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
         or notice_of(each) is not None
-    ]
+    ] + campaigns.unfinished(stage.server.store.table("nodedrains.gracectl.io"))
 
 
 def _stuck(scene: Scene, name: str) -> str:

@@ -14,7 +14,7 @@ from support.disruption import POOL as TEAM
 from support.stage import SILENT, a_budget_manifest, a_workload, staged
 
 from gracectl.model import names
-from simulation.crimes import machines, pods, progress
+from simulation.crimes import begins, machines, pods, progress
 from simulation.crimes.culprit import CALM, CRIMES, SETTINGS, TIMED, Crime, Culprit, World
 from simulation.invariants import Invariants
 
@@ -22,7 +22,7 @@ HELD = {"metadata": {"finalizers": [names.FINALIZER]}}
 
 
 def test_every_module_has_crimes() -> None:
-    assert {crime.__module__ for crime in CRIMES} == {each.__name__ for each in (machines, pods, progress)}
+    assert {crime.__module__ for crime in CRIMES} == {each.__name__ for each in (begins, machines, pods, progress)}
 
 
 @pytest.mark.parametrize("crime", CRIMES, ids=lambda crime: crime.__name__)

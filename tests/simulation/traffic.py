@@ -25,6 +25,7 @@ LIMITS: Final = {
     ("patch", "nodes/status"): (40.0, 120.0),  # what is left is shown as it leaves, some seconds apart
     ("patch", "nodeclaims/status"): (40.0, 120.0),
     ("patch", "nodedisruptionbudgets/status"): (24.0, 120.0),
+    ("patch", "nodedrains/status"): (60.0, 1200.0),  # once a second, while something changes
     ("patch", "events"): (12.0, 120.0),
     ("update", "leases"): (20.0, 2000.0),  # renewed every 2 s
     ("list", ""): (6.0, 120.0),  # what the server does not serve is looked for every 30 s

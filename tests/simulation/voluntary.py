@@ -40,9 +40,11 @@ CREATED: Final = 5.0
 
 
 def causes_of(seen: Observer, nodes: Sequence[JsonObject], claims: Sequence[JsonObject]) -> set[str]:
-    """Why these may be terminated voluntarily, under any settings that have been in force: interruption, health, label,
-    age."""
+    """Why these may be terminated voluntarily, under any settings that have been in force: interruption, campaign,
+    health, label, age."""
     causes = {"interruption"} if any(map(notice_of, nodes)) else set()
+    if any(is_terminated_by_campaign(seen, node) for node in nodes):
+        causes.add("campaign")
     for settings in seen.settings:
         for node in nodes:
             if labels_of(node).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE:
@@ -56,6 +58,13 @@ def causes_of(seen: Observer, nodes: Sequence[JsonObject], claims: Sequence[Json
     if any(_has_expired(seen, claim) for claim in claims):
         causes.add("age")
     return causes
+
+
+def is_terminated_by_campaign(seen: Observer, node: JsonObject) -> bool:
+    """Whether a campaign that terminates its nodes has begun with this one, and is there."""
+    name, *_ = annotations_of(node).get(names.NODE_DRAIN, "").split("/")
+    drain = seen.stage.server.store.table("nodedrains.gracectl.io").get("", name) if name else None
+    return drain is not None and drain["spec"]["action"] == "Terminate"
 
 
 def _is_unhealthy(seen: Observer, node: JsonObject, settings: Settings) -> bool:
@@ -111,21 +120,20 @@ class Pace(Rule):
             owners = (controller_of(pod.object) for pod in self.seen.pods_on(facts.name) if not is_daemon(pod.object))
             self._displaced[facts.uid] = {owner["uid"] for owner in owners if owner is not None}
         claims = [self.seen.claims[uid] for uid in facts.claims]
-        if _is_voluntary(deed, claims):
+        if is_voluntary(deed, claims):
             self._judge(deed, facts, [facts.object], [claim.object for claim in claims])
 
     def claim(self, deed: Deed, facts: ThingFacts) -> None:
         nodes = [each for each in self.seen.nodes.values() if facts.uid in each.claims]
-        if _is_voluntary(deed, nodes):
+        if is_voluntary(deed, nodes):
             self._judge(deed, facts, [node.object for node in nodes], [facts.object])
 
     def _judge(self, deed: Deed, facts: ThingFacts, nodes: Sequence[JsonObject], claims: Sequence[JsonObject]) -> None:
-        if any(is_going_soon(self.seen, node) for node in nodes):
-            return
+        if any(is_going_soon(self.seen, node) or is_terminated_by_campaign(self.seen, node) for node in nodes):
+            return  # a campaign has its slot since it began: see Begins
         managed = self._managed()
-        limits = [each.voluntary.maximum_at_once for each in self.seen.settings]
-        maximum = max(max(1, scaled_value(each, len(managed), round_up=False)) for each in limits)
-        taken = self._in_progress(deed.sender, facts)
+        maximum = self.maximum()
+        taken = self.in_progress(deed.sender, facts)
         if not any(map(is_ready, nodes)):
             taken -= self._maybe_blocked()
         if len(taken) >= maximum:
@@ -137,6 +145,11 @@ class Pace(Rule):
             allowed = max(scaled_value(each, len(managed), round_up=True) for each in shares)
             if len(sick) > allowed and self._has_been_seen(deed.sender, sick):
                 self.violated(f"{facts.name} was deleted for its health while {len(sick)} are unhealthy: {allowed} may")
+
+    def maximum(self) -> int:
+        """How many terminations may be in progress before a voluntary one begins, by the settings that allow most."""
+        limits = [each.voluntary.maximum_at_once for each in self.seen.settings]
+        return max(max(1, scaled_value(each, len(self._managed()), round_up=False)) for each in limits)
 
     def _maybe_blocked(self) -> set[str]:
         """Nodes of terminations that may be blocked for so long that they do not count for nodes that are not Ready."""
@@ -154,7 +167,7 @@ class Pace(Rule):
     def _managed(self) -> list[ThingFacts]:
         return [each for each in self.seen.living_nodes() if is_managed(self.seen.settings[-1], labels_of(each.object))]
 
-    def _in_progress(self, sender: str, candidate: ThingFacts) -> set[str]:
+    def in_progress(self, sender: str, candidate: ThingFacts) -> set[str]:
         """Terminations that take a slot, and of which the process must know."""
         taken: set[str] = set()
         counted = {candidate.uid, *candidate.claims}
@@ -254,7 +267,8 @@ class NodeBudgets(Rule):
             self.violated(f"node {facts.name} was deleted: {name} keeps {needed}, {available} are left")
 
 
-def _is_voluntary(deed: Deed, partners: Sequence[ThingFacts]) -> bool:
+def is_voluntary(deed: Deed, partners: Sequence[ThingFacts]) -> bool:
+    """Whether a controller begins to delete this node or claim, and none of its claims or nodes is being deleted."""
     is_ours = deed.is_by("delete", "nodes") or deed.is_by("delete", "nodeclaims")
     begins = is_ours and deed.old is not None and not is_deleted(deed.old)
     return begins and all(partner.deleted == NEVER for partner in partners)
