@@ -120,6 +120,8 @@ class CampaignNode(msgspec.Struct, frozen=True):
     gates: tuple[str, ...] = ()
     gated_since: float | None = None
     was_retried: bool = False
+    message: str = ""
+    """What was said of it when it was finished."""
 
     @property
     def name(self) -> str:
@@ -200,9 +202,12 @@ def decide(drain: NodeDrain, nodes: Sequence[CampaignNode], hold: Hold | None, n
         found = [_set_aside(drain, each) if each.node.reference in in_turn else each for each in found]
         candidates = [each for each in candidates if each.reference not in in_turn]
     retried: tuple[str, ...] = ()
-    if not any(each.record in UNFINISHED for each in found) and not (is_canceled or has_failed):
-        retried = tuple(each.node.reference for each in found if _may_retry(each))
+    is_over = not any(each.record in UNFINISHED for each in found)
+    if is_over and not (is_canceled or has_failed) and (again := [each for each in found if _may_retry(each)]):
+        # Each is recorded as skipped, and returned, before it tries again.
+        retried = tuple(each.node.reference for each in again if each.node.record is Record.SKIPPED)
         found = [_pending(each) if each.node.reference in retried else each for each in found]
+        is_over = False
     leaving = {Record.SKIPPED, Record.FAILED, Record.CANCELED}
     released = [each for each in found if each.record in leaving and _is_held(each.node)]
     # Recorded first, so that a later process does not begin the node again.
@@ -216,16 +221,17 @@ def decide(drain: NodeDrain, nodes: Sequence[CampaignNode], hold: Hold | None, n
         returns=tuple(each.reference for each in recorded if each.reference not in stops),
         stops=tuple(stops),
         retried=retried,
-        is_finished=not any(each.record in UNFINISHED for each in found) and not released,
+        is_finished=is_over and not released,
         next_change=_next_change(drain, found, hold, now),
     )
 
 
 def _decide_node(drain: NodeDrain, each: CampaignNode, now: float, *, is_canceled: bool) -> NodeDecision:
-    if is_canceled and _is_held(each):
-        return NodeDecision(each, Record.CANCELED, NodeState.CANCELED, "canceled: takes pods again")
+    was_begun = each.is_ours or each.record in (Record.IN_PROGRESS, Record.DRAINED)
+    if is_canceled and was_begun and each.node is not None and not each.is_ending:
+        return NodeDecision(each, Record.CANCELED, NodeState.CANCELED, "canceled: returned")
     if each.record not in UNFINISHED:
-        return NodeDecision(each, each.record, NodeState(each.record.value.capitalize()))
+        return NodeDecision(each, each.record, NodeState(each.record.value.capitalize()), each.message)
     if each.node is None:
         if each.is_settled or is_canceled:
             return NodeDecision(each, Record.TERMINATED, NodeState.TERMINATED)
@@ -290,9 +296,9 @@ def _pending(each: NodeDecision) -> NodeDecision:
 
 
 def _may_retry(each: NodeDecision) -> bool:
-    """Whether it was skipped once, and has been returned."""
-    is_skipped = each.record is Record.SKIPPED and each.node.record is Record.SKIPPED
-    return is_skipped and each.node.node is not None and not each.node.was_retried and not each.node.is_ours
+    """Whether it was skipped once, and is returned."""
+    is_returned = each.node.node is not None and not each.node.is_ours
+    return each.record is Record.SKIPPED and is_returned and not each.node.was_retried
 
 
 def _is_held(each: CampaignNode) -> bool:

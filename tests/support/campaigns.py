@@ -65,7 +65,7 @@ def states(stage: Stage, name: str = "c") -> dict[str, str]:
     return {each["name"]: each["state"] for each in status(stage, name).get("nodes", [])}
 
 
-async def until_campaign(stage: Stage, holds: Callable[[], bool], patience: float = 100_000.0) -> float:
+async def until_campaign(stage: Stage, holds: Callable[[], bool], patience: float = 4_000.0) -> float:
     """Wait until a condition on campaigns holds; returns the instant. AssertionError after `patience` seconds."""
     table, ends = stage.server.store.table("nodedrains.gracectl.io"), stage.clock.monotonic() + patience
     while not holds():

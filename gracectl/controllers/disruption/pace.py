@@ -111,10 +111,6 @@ class Pace:
         """Take a slot for a campaign that has begun with this node before."""
         self._granted.add(key)
 
-    def is_granted(self, key: CandidateKey) -> bool:
-        """Whether the candidate has a slot, and its deletion is not shown yet."""
-        return key in self._granted
-
     def is_denied(self, key: CandidateKey) -> bool:
         """Whether the candidate waits, and the free slots went to others."""
         return key in self._denied

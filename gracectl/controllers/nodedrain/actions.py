@@ -18,7 +18,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import only_claim
 from gracectl.model.node import Node
-from gracectl.model.nodedrain import Action, NodeDrain
+from gracectl.model.nodedrain import Action
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.policy.cordon import Mark, recorded
 from gracectl.policy.disruption import Hold, hold_of_node_budget
@@ -41,7 +41,7 @@ class NodeActions:
             await delete(self._context.client, self._context.claim_resource(), claim)
             campaign.sent.add(reference)
             return
-        await self._write(campaign, node, lambda each: begin_patch(campaign.drain, each, self._context.clock.now()))
+        await self._write(campaign, node, lambda each: begin_patch(campaign, each, self._context.clock.now()))
 
     async def delete(self, campaign: Campaign, reference: str, node: Node) -> None:
         """Delete the drained node, unless a node disruption budget refuses that."""
@@ -67,12 +67,13 @@ class NodeActions:
             campaign.written_nodes[after.name] = after
 
 
-def begin_patch(drain: NodeDrain, node: Node, now: float) -> MergePatch | None:
-    """Patch that requests the drain in the name of this campaign; None if the node is being deleted. A node that was
-    drained by hand is marked, so that it is not returned."""
+def begin_patch(campaign: Campaign, node: Node, now: float) -> MergePatch | None:
+    """Patch that requests the drain in the name of this campaign; None if the node is being deleted. A node of which
+    the drain was requested by another is marked, so that it is not returned."""
+    drain = campaign.drain
     if node.deletion_timestamp is not None:
         return None
-    was_kept = is_maintenance_requested(node) and names.NODE_DRAIN not in node.annotations
+    was_kept = is_maintenance_requested(node) and not campaign.drives(node)
     patch = request_patch(node, now, drain.timeout if drain.action is Action.TERMINATE else None)
     body: dict[str, Any] = {} if patch is None else dict(patch.body)
     annotations = body.get("metadata", {}).get("annotations", {})
@@ -91,19 +92,19 @@ def return_patch(campaign: Campaign, node: Node) -> MergePatch | None:
 
 def stop_patch(campaign: Campaign, node: Node) -> MergePatch | None:
     """Patch that ends the drain of the node, and leaves it unschedulable."""
-    if not campaign.drives(node) or node.deletion_timestamp is not None:
-        return None
+    if not campaign.drives(node) or node.annotations[names.NODE_DRAIN].endswith(KEPT):
+        return return_patch(campaign, node)
     annotations: dict[str, str | None] = {each: None for each in REQUEST if each in node.annotations}
     if names.CORDONED in node.annotations:
         annotations[names.CORDONED] = recorded(recorded_marks(node) - {Mark.UNSCHEDULABLE})
     return MergePatch({"metadata": {"annotations": annotations}})
 
 
-def hold_of_node_budgets(admitter: Admitter, node: Node, draining: list[Node], now: float) -> tuple[str, Hold] | None:
-    """The budget that would not let the node be deleted now, or is outside of its windows, with its hold. `draining`:
-    nodes that campaigns drain in order to delete them, and that the budgets do not count yet."""
+def hold_of_node_budgets(admitter: Admitter, node: Node, draining: list[Node], now: float) -> Hold | None:
+    """Hold by a budget that would not let the node be deleted now, or is outside of its windows. `draining`: nodes that
+    campaigns drain in order to delete them, and that the budgets do not count yet."""
     if (closed := hold_of_budget_windows(admitter.store.budgets(), (node,), now)) is not None:
-        return closed
+        return closed[1]
     if not is_available(node):
         return None
     for budget in sorted(admitter.store.budgets(), key=lambda each: each.name):
@@ -113,5 +114,5 @@ def hold_of_node_budgets(admitter: Admitter, node: Node, draining: list[Node], n
         uncounted = sum(not is_admitted(budget, each, now) for each in drained)
         if admitter.members.count_nodes(budget, now).allowed - uncounted <= 0:
             also = f", and campaigns drain {uncounted} of its nodes" if uncounted else ""
-            return budget.name, hold_of_node_budget(f"{explain(budget)}{also}")
+            return hold_of_node_budget(f"{explain(budget)}{also}")
     return None

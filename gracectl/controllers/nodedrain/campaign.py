@@ -109,6 +109,8 @@ class Campaign:
         self.handovers: dict[str, Handover] = {}
         self.written_nodes: dict[str, Node] = {}
         """Responses to our writes that the watch does not show yet, by name."""
+        self.gated: dict[str, float] = {}
+        """Since when gates hold a node (Unix seconds)."""
         self.sent: set[str] = set()
         """Nodes of which the server has accepted the DELETE, or that of their claim."""
         self.failures: dict[str, Failure] = {}
@@ -185,13 +187,14 @@ class Views:
     def _view(self, campaign: Campaign, reference: str, record: Record) -> CampaignNode:
         drain, node = campaign.drain, self.node(campaign, reference)
         is_ours = node is not None and campaign.drives(node)
+        message = campaign.shown[reference][2] if reference in campaign.shown else ""
         if node is None:
             campaign.sent.discard(reference)
             is_settled = record is not Record.IN_PROGRESS or self._is_settled(campaign, reference, None)
-            return CampaignNode(reference, record, is_settled=is_settled, since=self._began(campaign, reference))
+            since = self._began(campaign, reference)
+            return CampaignNode(reference, record, is_settled=is_settled, since=since, message=message)
         is_ending = node.deletion_timestamp is not None or reference in campaign.sent or self._has_ending_claim(node)
         if record not in UNFINISHED:
-            is_ours = is_ours and not node.annotations[names.NODE_DRAIN].endswith(KEPT)
             return CampaignNode(
                 reference,
                 record,
@@ -200,6 +203,7 @@ class Views:
                 is_ending,
                 since=self._began(campaign, reference),
                 was_retried=reference in campaign.retried,
+                message=message,
             )
         state = self._registry.get(node.name)
         state = state if state is not None and state.uid == node.uid else None
@@ -229,7 +233,7 @@ class Views:
             wait=wait or campaign.refusals.get(reference, ""),
             rival=self._rival(campaign, reference, node),
             gates=gates,
-            gated_since=self._gated_since(campaign, reference) if gates else None,
+            gated_since=campaign.gated.get(reference),
             was_retried=reference in campaign.retried,
         )
 
@@ -313,11 +317,13 @@ class Views:
         return "", ""
 
     def _gates(self, campaign: Campaign, reference: str, node: Node) -> tuple[str, ...]:
-        return tuple(sorted({*campaign.drain.gates, *node.gates}))
-
-    def _gated_since(self, campaign: Campaign, reference: str) -> float:
-        state, since, _ = campaign.shown.get(reference, (None, 0.0, ""))
-        return since if state is NodeState.GATED else self._context.clock.now()
+        gates = tuple(sorted({*campaign.drain.gates, *node.gates}))
+        if not gates:
+            campaign.gated.pop(reference, None)
+        elif reference not in campaign.gated:
+            state, since, _ = campaign.shown.get(reference, (None, 0.0, ""))
+            campaign.gated[reference] = since if state is NodeState.GATED else self._context.clock.now()
+        return gates
 
     def _rival(self, campaign: Campaign, reference: str, node: Node) -> str:
         """Name of the campaign that drives the node instead of this one; empty if none does."""

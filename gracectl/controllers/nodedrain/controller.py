@@ -185,6 +185,8 @@ class NodeDrainController:
             return
         status = {"observedGeneration": drain.generation, "startTime": format_time(now), "scope": scope_of(records)}
         await self._patch(campaign, {"status": status}, "status")
+        missing = [reference for reference, record in records if record is Record.FAILED]
+        campaign.shown |= dict.fromkeys(missing, (NodeState.FAILED, now, "does not exist"))
         by = f" for {drain.requested_by}" if drain.requested_by else ""
         why = f": {drain.reason}" if drain.reason else ""
         self._emit(drain, EventReason.NODE_DRAIN_STARTED, f"{drain.action}s {len(records)} nodes{by}{why}")
@@ -278,9 +280,10 @@ class NodeDrainController:
             if record not in UNFINISHED or (node := self._views.node(campaign, reference)) is None:
                 continue
             known, is_ours = campaign.forecasts.get(reference), campaign.drives(node)
-            if is_ours and now - (known.at if known else 0.0) >= REFRESH_SECONDS and self._is_blocked(node):
+            is_stale = known is None or now - known.at >= REFRESH_SECONDS
+            if is_ours and is_stale and self._is_blocked(node):
                 await self._forecast_node(campaign, reference)
-            elif not is_ours and known is None and is_ordered:
+            elif not is_ours and is_ordered and is_stale and (known is None or isinstance(known.answer, Never)):
                 await self._forecast_node(campaign, reference)
                 await anyio.lowlevel.checkpoint()
 
@@ -369,7 +372,8 @@ class NodeDrainController:
                 found = await self._forecast_node(campaign, reference)
                 if found is not None and isinstance(found.answer, Never):
                     return [], True
-            if campaign.drain.action is Action.TERMINATE and (hold := self._hold_of_node(campaign, node, place)):
+            is_terminate = campaign.drain.action is Action.TERMINATE
+            if is_terminate and (hold := self._hold_of_node(campaign, node, place, chosen)):
                 key = CandidateKey("campaign", node.name)
                 if hold.reason is not HoldReason.PACE or self._pace.is_denied(key):
                     self._begin_holds[campaign.uid] = self._begin_holds.get(campaign.uid, hold).or_earlier(hold)
@@ -384,12 +388,16 @@ class NodeDrainController:
         known = campaign.forecasts.get(reference)
         return known is not None and self._context.clock.now() - known.at < REFRESH_SECONDS
 
-    def _hold_of_node(self, campaign: Campaign, node: Node, place: int) -> Hold | None:
-        """What keeps this node from beginning to be terminated: its node disruption budgets, or the pace."""
-        now = self._context.clock.now()
-        if (found := hold_of_node_budgets(self._context.admitter, node, self._ending_nodes(), now)) is not None:
-            return found[1]
-        key = CandidateKey("campaign", node.name)
+    def _hold_of_node(self, campaign: Campaign, node: Node, place: int, chosen: Iterable[str]) -> Hold | None:
+        """What keeps this node from beginning to be terminated: its node disruption budgets, or the pace. `chosen`:
+        nodes that begin now."""
+        now, key = self._context.clock.now(), CandidateKey("campaign", node.name)
+        draining = [*self._begun_nodes(), *(self._views.node(campaign, each) for each in chosen)]
+        begun = [each for each in draining if each is not None]
+        if (hold := hold_of_node_budgets(self._context.admitter, node, begun, now)) is not None:
+            self._pace.forget(key)
+            campaign.asked.discard(key)
+            return hold
         campaign.asked.add(key)
         started = campaign.drain.start_time or now
         rank = DisruptionRank(False, len(Cause), started, float(place), node.name)
@@ -397,11 +405,10 @@ class NodeDrainController:
             return None
         return hold_of_pace(str(self._pace), self._context.settings.policy)
 
-    def _ending_nodes(self) -> list[Node]:
+    def _begun_nodes(self) -> list[Node]:
         """Nodes that campaigns drain in order to delete them."""
         campaigns = [each for each in self._campaigns.values() if each.drain.action is Action.TERMINATE]
-        names_of = {key.name for each in campaigns for key in each.asked if self._pace.is_granted(key)}
-        return [node for name in names_of if (node := self._cluster.node(name)) is not None]
+        return [node for each in campaigns for name in each.active if (node := self._cluster.node(name)) is not None]
 
     # -- the object ----------------------------------------------------------------------------------------------------
 
@@ -500,7 +507,7 @@ class NodeDrainController:
     def _report_node(self, campaign: Campaign, each: NodeDecision, is_news: bool) -> None:
         reasons = {NodeState.SKIPPED: EventReason.NODE_SKIPPED, NodeState.FAILED: EventReason.NODE_FAILED}
         if (is_news or each.record is not each.node.record) and (reason := reasons.get(each.state)) is not None:
-            self._emit(campaign.drain, reason, f"node {each.node.name}: {each.message or 'does not exist'}", "Warning")
+            self._emit(campaign.drain, reason, f"node {each.node.name}: {each.message}", "Warning")
 
     def _report(self, campaign: Campaign, decision: CampaignDecision, before: dict[str, Any] | None) -> None:
         """Emit an Event when the campaign is blocked, or finished."""
