@@ -47,10 +47,10 @@ def unready(stage: Stage) -> int:
 
 def drained(stage: Stage) -> set[str]:
     """Nodes with the request of a campaign."""
-    return {node["metadata"]["name"] for node in stage.nodes() if names.NODE_DRAIN in annotations(node)}
+    return {node["metadata"]["name"] for node in stage.nodes() if names.NODE_DRAIN in annotations_of(node)}
 
 
-def annotations(node: Any) -> dict[str, str]:
+def annotations_of(node: Any) -> dict[str, str]:
     found: dict[str, str] = node["metadata"].get("annotations", {})
     return found
 
@@ -164,7 +164,7 @@ async def test_canceled_drained_nodes_take_pods_again_and_the_object_goes() -> N
         assert gone_at - canceled_at < 3
         await stage.until(lambda: away(stage) == 0)
         assert drained(stage) == set()
-        assert all(names.CORDONED not in annotations(node) for node in stage.nodes())
+        assert all(names.CORDONED not in annotations_of(node) for node in stage.nodes())
         assert [words for name, reason, words in await stage.events() if reason == "NodeDrainCanceled"] == [
             "canceled: 0 of 4 nodes done, 4 left or returned"
         ]
@@ -329,7 +329,7 @@ async def test_a_drain_that_takes_too_long_fails(on_timeout: str, is_cordoned: b
         node = stage.node("n1")
         assert node is not None
         assert bool(node["spec"].get("unschedulable")) is is_cordoned
-        assert {names.NODE_DRAIN, names.KEEP_DRAINED, names.CORDONED}.isdisjoint(annotations(node))
+        assert {names.NODE_DRAIN, names.KEEP_DRAINED, names.CORDONED}.isdisjoint(annotations_of(node))
         assert stage.pods_on("n1")
 
 
@@ -431,8 +431,8 @@ async def test_a_node_that_was_drained_by_hand_stays_so_when_the_campaign_is_can
         assert away(stage) == 1
         node = stage.node("n0")
         assert node is not None
-        assert names.NODE_DRAIN not in annotations(node)
-        assert names.KEEP_DRAINED in annotations(node)
+        assert names.NODE_DRAIN not in annotations_of(node)
+        assert names.KEEP_DRAINED in annotations_of(node)
 
 
 async def test_the_status_is_written_at_most_once_a_second() -> None:
