@@ -6,6 +6,7 @@ controller knows is missing: replacements that are not Ready yet, and refusals o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
 from itertools import chain
@@ -21,14 +22,19 @@ from gracectl.controllers.disruption.candidate import (
 )
 from gracectl.controllers.disruption.pace import CircuitBreaker, terminations_in_progress
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.forecast import LONGEST
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS
+from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.foreign import harmless
+from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.disruption import (
     DueTermination,
     Hold,
     due_at,
+    explain_due,
     hold_of_claims,
     hold_of_node_budget,
     hold_of_pace,
@@ -38,7 +44,8 @@ from gracectl.policy.freeze import hold_of_budget_windows, hold_to_begin
 from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.pace import explain_maximum, maximum_of, rank_of
-from gracectl.policy.voluntary import Trigger, triggers_of, voluntary_blockers
+from gracectl.policy.pending import is_pending, pending_since
+from gracectl.policy.voluntary import Cause, Trigger, triggers_of, voluntary_blockers
 
 
 class DueCandidate(msgspec.Struct, frozen=True):
@@ -62,6 +69,19 @@ class DueNode(msgspec.Struct, frozen=True, kw_only=True):
     due: tuple[Trigger, ...]
     hold: Hold | None
     is_known: bool = True
+
+
+class PendingStatus(msgspec.Struct, frozen=True):
+    """A termination for health, label or age that is due. `causes`: empty if only a controller knows.
+
+    `hold`: the name of what holds it back, as in the condition; empty: nothing that the cluster shows. `since`: when
+    (Unix seconds) it was due, or is known to wait; None: unknown. `waits_for`: one line.
+    """
+
+    causes: tuple[Cause, ...]
+    hold: str
+    since: float | None
+    waits_for: str
 
 
 def due_candidates(cluster: ClusterCache, settings: TerminationSettings, now: float) -> tuple[DueCandidate, ...]:
@@ -131,6 +151,29 @@ def due_nodes(
             slots -= hold is None
             show(each, hold)
     return holds
+
+
+def pending_status(node: Node, due: DueNode | None, now: float) -> PendingStatus:
+    """Reason why its voluntary termination waits.
+
+    As the cluster shows; else as a controller has written it, which may know more, or have other settings. One of the
+    two is there.
+    """
+    shown = condition_of(node.conditions, names.TERMINATION_PENDING) if is_pending(node) else None
+    since = None if shown is None else pending_since((node,), now)
+    causes = () if due is None else tuple(dict.fromkeys(trigger.cause for trigger in due.due))
+    if shown is not None and (due is None or due.hold is None):
+        written = shown.message if due is None else shown.message.removeprefix(f"{explain_due(due.due)} but ")
+        text = "; ".join(filter(None, (", ".join(causes), f"{shown.reason}: {written}")))
+        return PendingStatus(causes, shown.reason, since, harmless(text, LONGEST))
+    assert due is not None
+    if since is None:
+        since = min((trigger.at for trigger in due.due if trigger.at > -math.inf), default=None)
+    if due.hold is not None:
+        text = f"{', '.join(causes)}; {due.hold.reason}: {due.hold.text}"
+        return PendingStatus(causes, due.hold.reason, since, harmless(text, LONGEST))
+    reason = "nothing blocks it; a leading controller deletes it now" if due.is_known else "pods not listed yet"
+    return PendingStatus(causes, "", since, f"{', '.join(causes)}; {reason}")
 
 
 def _hold_to_begin(

@@ -26,7 +26,7 @@ from gracectl.inspect.owned import (
     step_of_other,
     warnings_of_other,
 )
-from gracectl.inspect.pending import DueNode
+from gracectl.inspect.pending import DueNode, PendingStatus, pending_status
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
@@ -35,7 +35,6 @@ from gracectl.model.node import Node
 from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
-from gracectl.policy.disruption import explain_due
 from gracectl.policy.explain import listed, stuck_text, summarize
 from gracectl.policy.finalizers import has_finalizer
 from gracectl.policy.forecast import Forecast, NodeForecast
@@ -48,11 +47,10 @@ from gracectl.policy.maintenance import (
 )
 from gracectl.policy.other_drains import autoscaler_drain
 from gracectl.policy.owners import Ownership, other_owner_of_claim
-from gracectl.policy.pending import is_pending, pending_since
+from gracectl.policy.pending import is_pending
 from gracectl.policy.plan import Plan, PodPlan
 from gracectl.policy.remedies import attachment_remedy, remedy
 from gracectl.policy.volumes import listed_attachments
-from gracectl.policy.voluntary import Cause
 from gracectl.policy.warnings import (
     PlanWarning,
     WarningKind,
@@ -87,19 +85,6 @@ class NodePhase(StrEnum):
     PENDING = "pending"
     """The node's termination for health, label or age is due, and waits."""
     IDLE = "idle"
-
-
-class PendingStatus(msgspec.Struct, frozen=True):
-    """A termination for health, label or age that is due. `causes`: empty if only a controller knows.
-
-    `hold`: the name of what holds it back, as in the condition; empty: nothing that the cluster shows. `since`: when
-    (Unix seconds) it was due, or is known to wait; None: unknown. `waits_for`: one line.
-    """
-
-    causes: tuple[Cause, ...]
-    hold: str
-    since: float | None
-    waits_for: str
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,9 +269,9 @@ def with_pending(
     def with_due(status: NodeStatus) -> NodeStatus:
         if status.name not in due or status.state is NodePhase.TERMINATING:
             return status
-        pending = _pending(status.node, due[status.name], now)
+        pending = pending_status(status.node, due[status.name], now)
         if status.state in (NodePhase.IDLE, NodePhase.PENDING):
-            return held_by_warning(_pending_status(cluster, settings, status.node, now, pending))
+            return held_by_warning(_waiting_status(cluster, settings, status.node, now, pending))
         return msgspec.structs.replace(status, pending=pending)
 
     return tuple(map(with_due, statuses))
@@ -369,7 +354,7 @@ def _status(
         of_owner = warnings_of_other(cluster, node, now) if cluster.owner_of(node) is not None else ()
         return NodeStatus(node=node, state=state, since=None, warnings=(*shutdown_warnings(node), *of_owner))
     if state is NodePhase.PENDING:
-        return _pending_status(cluster, settings, node, now, _pending(node, None, now))
+        return _waiting_status(cluster, settings, node, now, pending_status(node, None, now))
     is_requested = state is not NodePhase.UNCORDONING
     step, waits_for = _step(cluster, settings, node, decision)
     return NodeStatus(
@@ -420,7 +405,7 @@ def _state(node: Node) -> NodePhase:
     return NodePhase.PENDING if is_pending(node) else NodePhase.IDLE
 
 
-def _pending_status(
+def _waiting_status(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, pending: PendingStatus
 ) -> NodeStatus:
     return NodeStatus(
@@ -432,29 +417,6 @@ def _pending_status(
         pending=pending,
         warnings=by_importance(_warnings(cluster, settings, node, now, None)),
     )
-
-
-def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
-    """Reason why its voluntary termination waits.
-
-    As the cluster shows; else as a controller has written it, which may know more, or have other settings. One of the
-    two is there.
-    """
-    shown = condition_of(node.conditions, names.TERMINATION_PENDING) if is_pending(node) else None
-    since = None if shown is None else pending_since((node,), now)
-    causes = () if due is None else tuple(dict.fromkeys(trigger.cause for trigger in due.due))
-    if shown is not None and (due is None or due.hold is None):
-        written = shown.message if due is None else shown.message.removeprefix(f"{explain_due(due.due)} but ")
-        text = "; ".join(filter(None, (", ".join(causes), f"{shown.reason}: {written}")))
-        return PendingStatus(causes, shown.reason, since, harmless(text, LONGEST))
-    assert due is not None
-    if since is None:
-        since = min((trigger.at for trigger in due.due if trigger.at > -math.inf), default=None)
-    if due.hold is not None:
-        text = f"{', '.join(causes)}; {due.hold.reason}: {due.hold.text}"
-        return PendingStatus(causes, due.hold.reason, since, harmless(text, LONGEST))
-    reason = "nothing blocks it; a leading controller deletes it now" if due.is_known else "pods not listed yet"
-    return PendingStatus(causes, "", since, f"{', '.join(causes)}; {reason}")
 
 
 def _step(cluster: ClusterCache, settings: TerminationSettings, node: Node, decision: Plan | None) -> tuple[str, str]:

@@ -19,8 +19,9 @@ from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import pod_reason, pod_state
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.leadership import Leadership
+from gracectl.inspect.pending import PendingStatus
 from gracectl.inspect.progress import BlockingCause, Progress
-from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PendingStatus
+from gracectl.inspect.status import NodeClaimStatus, NodeStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline

@@ -54,18 +54,6 @@ def test_every_boundary_of_the_first_table_of_the_kep(priority: int | None, wave
     assert [each.period for each in order.waves] == [60.0, 120.0, 180.0, 300.0]
 
 
-@pytest.mark.parametrize(("priority", "wave"), [(0, 0), (999, 0), (1_000, 1), (10_000, 1), (99_999, 1), (100_000, 2)])
-def test_a_class_without_a_range_goes_into_the_bucket_below(priority: int, wave: int) -> None:
-    """The KEP's shorter table: custom-class-b goes with custom-class-c."""
-    order = by_priority([(100_000, 300.0), (1_000, 120.0), (0, 60.0)])
-    assert order.wave_of(a_pod(priority=priority)) == wave
-
-
-def test_below_the_lowest_entry_is_the_lowest() -> None:
-    order = by_priority([(1_000, 10.0), (100, 20.0)])
-    assert [order.wave_of(a_pod(priority=priority)) for priority in (-5, 0, 99, 100, 1_000)] == [0, 0, 0, 0, 1]
-
-
 def test_owner_and_class_say_nothing_where_there_are_ranges() -> None:
     order = by_priority(KEP)
     daemon = a_pod(owners=owned_by("DaemonSet"), priority=0, priority_class=names.SYSTEM_NODE_CRITICAL)
@@ -101,13 +89,6 @@ def test_the_two_totals_mean_the_ranges_that_the_kubelet_makes_of_them(case: dic
         assert order == DEFAULT_ORDER
     else:
         assert periods(order) == [(each["Priority"], each["ShutdownGracePeriodSeconds"]) for each in case["migrated"]]
-
-
-def test_the_example_of_the_kep_is_migrated() -> None:
-    """300 s of which the critical pods have 120: the others get the difference."""
-    order = ShutdownPeriods(shutdown_grace_period="300s", shutdown_grace_period_critical_pods="2m").order()
-    assert order is not None
-    assert periods(order) == [(0, 180.0), (2_000_000_000, 120.0)]
 
 
 ONE = (PriorityPeriod(0, 60),)
