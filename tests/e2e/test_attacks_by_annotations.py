@@ -58,6 +58,7 @@ async def test_services_of_megabytes_around_a_pod_that_is_replaced_first(story: 
     siege = await besieged(story, Attack({}, 1, annotated("true")), before=crowded)
     await siege.end()
     await until_told(story, "the pod is being replaced", siege.program, partial(is_replacing, siege))
+    print(f"peak {siege.program.peak():.0f} MiB")
     await siege.unharmed(until=siege.leaving)
 
 

@@ -18,14 +18,7 @@ from e2e_support.accounts import Access, access_with, account_with, token_of
 from e2e_support.forger import Forger
 from e2e_support.program import Program
 from e2e_support.story import Story
-from gracectl.controllers.rbac import (
-    CLAIM_RIGHTS,
-    NODE_BUDGET_RIGHTS,
-    REPLACE_FIRST_RIGHTS,
-    RIGHTS,
-    freeze_rights,
-    lease_rights,
-)
+from gracectl.controllers import rbac
 from gracectl.runtime.supervise import while_running
 
 MARK = "e2e-attack"
@@ -150,8 +143,10 @@ async def untouched(story: Story, node: str) -> None:
 
 async def chart_access(story: Story) -> Access:
     """A way into the cluster with the chart's rights, on all Leases and ConfigMaps instead of two by name."""
-    names = (*lease_rights((story.namespace, "gracectl")), *freeze_rights(story.namespace))
-    rights = {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *REPLACE_FIRST_RIGHTS, *names}
+    rights = {*rbac.lease_rights((story.namespace, "gracectl")), *rbac.freeze_rights(story.namespace)}
+    for name, value in vars(rbac).items():
+        if name.endswith("RIGHTS"):
+            rights.update(value)
     account = await story.enter(account_with(story, rights))
     return access_with(story, await token_of(story, account), "chart")
 

@@ -171,7 +171,7 @@ WIRE: Final[dict[str, type]] = {
 
 SINGLE: Final = {
     "namespaces": "kube-system alone", "nodepools": "asked for by its definition alone",
-    "configmaps": "the settings alone", "events": "never read", "secrets": "our certificate alone",
+    "configmaps": "the settings and the freeze alone", "events": "never read", "secrets": "our certificate alone",
     "mutatingwebhookconfigurations": "ours alone", "validatingwebhookconfigurations": "ours alone",
     "machinedrainrules": "listed, and only counted", "rollouts": "bounded by what is kept of a workload (`read_facts`)",
 }  # fmt: skip
