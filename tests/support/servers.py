@@ -334,14 +334,6 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
 # Servers that answer over real sockets, for as long as a test wants.
 
 
-class StillClock(LoopClock):
-    """One on which nothing takes any time."""
-
-    def monotonic(self) -> float:
-        """See Clock."""
-        return 0.0
-
-
 @asynccontextmanager
 async def serving(
     *doors: Endpoint, grace_seconds: float = SHUTDOWN_SECONDS, before_close: Callable[[], Awaitable[None]] | None = None

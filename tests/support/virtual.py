@@ -1,4 +1,4 @@
-"""Virtual time: an event loop, processes that can be stopped on it, and a clock that is set back and forth."""
+"""Virtual time: an event loop, processes that can be stopped on it, and clocks that a test sets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import anyio.abc
 
-from gracectl.runtime.clock import Clock, RelayedClock
+from gracectl.runtime.clock import Clock, LoopClock, RelayedClock
 
-# A clock that is set back and forth.
+# Clocks that a test sets.
 
 
 class ShiftedClock(RelayedClock):
@@ -53,6 +53,38 @@ class ShiftedClock(RelayedClock):
         """See Clock. The other clock may jump as well."""
         super().subscribe(callback)
         self._clock.subscribe(callback)
+
+
+class BlockedClock(LoopClock):
+    """Shows that the event loop was blocked: `missed` seconds have passed in which no task had a turn."""
+
+    missed = 0.0
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return super().monotonic() + self.missed
+
+
+class HandClock(LoopClock):
+    """Time passes only by hand and in sleeps, which return at once."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        """See Clock."""
+        return self._epoch + self.seconds
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self.seconds
+
+    def elapsed(self) -> float:
+        """See Clock."""
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        self.seconds += seconds
 
 
 # Processes on one event loop: each can be stopped in the middle of anything, as by SIGSTOP, and go on much later.

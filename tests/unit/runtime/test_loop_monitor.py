@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+from support.virtual import BlockedClock
 
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.runtime.loop_monitor import INTERVAL_SECONDS, LoopMonitor
@@ -25,21 +26,12 @@ async def test_it_turns_twice_a_second() -> None:
     assert (statistics.lag.count, statistics.lag.total) == (7, 0.0)
 
 
-class BlockedClock(LoopClock):
-    """Shows that the loop was blocked: `blocked` seconds have passed in which no task had a turn."""
-
-    blocked = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.blocked
-
-
 async def test_it_measures_how_long_the_loop_was_blocked() -> None:
     clock = BlockedClock()
     monitor = LoopMonitor(clock)
     async with while_running(monitor.run):
         await anyio.sleep(INTERVAL_SECONDS - 0.1)
-        clock.blocked = 0.75
+        clock.missed = 0.75
         await anyio.sleep(0.2)
     lag = monitor.statistics().lag
     assert (lag.count, lag.total) == (1, 0.75)

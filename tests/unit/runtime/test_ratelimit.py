@@ -6,6 +6,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.virtual import BlockedClock
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.ratelimit import TokenBucket
@@ -126,15 +127,6 @@ async def test_a_later_caller_does_not_overtake() -> None:
         await callers.clock.sleep(1)  # the very instant of the next token
         group.start_soon(callers.ask, "third")
     assert [name for name, _ in callers.granted] == ["first", "second", "third"]
-
-
-class BlockedClock(LoopClock):
-    """Time that passes while the event loop is blocked: its timers are late by `missed` seconds."""
-
-    missed = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.missed
 
 
 async def test_after_a_blocked_event_loop_waiters_come_before_new_callers() -> None:

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from anyio.abc import SocketStream
 from kubesim_support.patience import PATIENCE
-from support.servers import StillClock, serving
+from support.servers import serving
+from support.virtual import HandClock
 
 from gracectl.runtime.certificates import issue, load
 from gracectl.runtime.clock import LoopClock
@@ -247,7 +248,7 @@ async def test_scrapes_at_once_are_answered_by_one_reading() -> None:
         readings.append(1)
         return [Sample(PROTECTED_PODS, ("do-not-disrupt", "time"), len(readings))]
 
-    exposition = Exposition(StillClock(), (source,))
+    exposition = Exposition(HandClock(), (source,))
     bodies: list[bytes] = []
 
     async def scrape() -> None:
@@ -263,21 +264,15 @@ async def test_scrapes_at_once_are_answered_by_one_reading() -> None:
 
 
 async def test_a_reading_that_took_long_is_used_again_for_four_times_as_long() -> None:
-    class TickingClock(StillClock):
-        at = 0.0
-
-        def monotonic(self) -> float:
-            return self.at
-
-    clock, readings = TickingClock(), []
+    clock, readings = HandClock(), []
 
     def source() -> list[Sample]:
-        readings.append(clock.at)
-        clock.at += 2.0
+        readings.append(clock.seconds)
+        clock.seconds += 2.0
         return []
 
     exposition = Exposition(clock, (source,))
     for at in (100.0, 109.9, 110.0):
-        clock.at = at
+        clock.seconds = at
         await exposition.render()
     assert readings == [100.0, 110.0]

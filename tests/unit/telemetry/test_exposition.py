@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
-from support.servers import StillClock, serving
+from support.servers import serving
+from support.virtual import HandClock
 
 from gracectl.controllers.termination.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock
@@ -44,14 +45,14 @@ SAMPLES = (
 
 @asynccontextmanager
 async def served(source: Callable[[], Iterable[Sample]]) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
-    exposition = Exposition(StillClock(), (source,))
+    exposition = Exposition(HandClock(), (source,))
     door = Endpoint("metrics.listen", "127.0.0.1:0", {PATH: exposition.handle})
     async with serving(door) as (_, urls), aiohttp.ClientSession() as session:
         yield session, urls[PATH]
 
 
 async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> None:
-    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
+    body, content_type = await Exposition(HandClock(), (lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
     assert content_type.startswith("text/plain; version=0.0.4")
     gauge, histogram = text_string_to_metric_families(body.decode())
     assert (gauge.name, gauge.type, gauge.documentation) == (PROTECTED_PODS.name, "gauge", PROTECTED_PODS.help)
@@ -67,7 +68,7 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
 
 
 async def test_openmetrics_is_served_on_request() -> None:
-    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(OPENMETRICS)
+    body, content_type = await Exposition(HandClock(), (lambda: SAMPLES,)).render(OPENMETRICS)
     assert content_type.startswith(OPENMETRICS)
     families = openmetrics(body.decode())  # type: ignore[no-untyped-call]
     assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
@@ -89,7 +90,7 @@ async def test_others_run_wherever_a_source_lets_them() -> None:
 
     async with while_running(other):
         await anyio.lowlevel.checkpoint()
-        body, _ = await Exposition(StillClock(), (source,)).render()
+        body, _ = await Exposition(HandClock(), (source,)).render()
     assert PROTECTED_PODS.name in body.decode()
     assert [each for each in story if each != "other"] == ["slice 0", "slice 1", "slice 2"]
     assert all(story[story.index(f"slice {number}") + 1] == "other" for number in range(3))
@@ -98,7 +99,7 @@ async def test_others_run_wherever_a_source_lets_them() -> None:
 async def test_a_metric_that_is_not_in_the_catalogue_is_a_mistake() -> None:
     stray = Sample(Metric("gracectl_stray", "gauge", "Stray."), (), 1)
     with pytest.raises(ValueError, match="gracectl_stray is not in the catalogue"):
-        await Exposition(StillClock(), (lambda: (stray,),)).render()
+        await Exposition(HandClock(), (lambda: (stray,),)).render()
 
 
 @pytest.mark.real_time
@@ -132,7 +133,7 @@ async def test_openmetrics_links_a_duration_to_its_trace() -> None:
     def source() -> Iterable[Sample]:
         return (Sample(TERMINATION_DURATION, ("node",), durations.whole()["node",]),)
 
-    exposition = Exposition(StillClock(), (source,))
+    exposition = Exposition(HandClock(), (source,))
     linked = [line for line in (await exposition.render(OPENMETRICS))[0].decode().splitlines() if "#" in line[1:]]
     assert len(linked) == 1
     assert linked[0].endswith('# {trace_id="0af7651916cd43dd8448eb211c80319c"} 90.0')
@@ -166,7 +167,7 @@ async def test_a_failing_part_is_logged_and_the_next_scrape_works(caplog: pytest
 
 
 async def test_a_counter_keeps_its_name_in_either_format() -> None:
-    exposition = Exposition(StillClock(), (lambda: (Sample(EVENTS_RECORDED, (), 7),),))
+    exposition = Exposition(HandClock(), (lambda: (Sample(EVENTS_RECORDED, (), 7),),))
     for accept, kind in (("", "counter"), ("application/openmetrics-text; version=1.0.0", "counter")):
         text = (await exposition.render(accept))[0].decode()
         assert f"{EVENTS_RECORDED.name} 7.0\n" in text
@@ -174,7 +175,7 @@ async def test_a_counter_keeps_its_name_in_either_format() -> None:
 
 
 async def test_the_process_is_described_as_by_every_client_library() -> None:
-    text = (await Exposition(StillClock(), (), (PROCESS_COLLECTOR,)).render())[0].decode()
+    text = (await Exposition(HandClock(), (), (PROCESS_COLLECTOR,)).render())[0].decode()
     for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
         assert f"\n{name} " in text
 

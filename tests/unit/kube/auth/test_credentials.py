@@ -7,7 +7,7 @@ import json
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from support.virtual import HandClock
 
 from gracectl.kube.auth.credentials import Credentials, CredentialsError
 from gracectl.kube.auth.lookup import load
@@ -28,31 +29,6 @@ CERTIFICATES = Path(__file__).parents[1] / "certificates"
 NOWHERE = Path("/nonexistent")
 # What the library uses for identity providers.
 DEPRECATED = "ignore::DeprecationWarning"
-
-
-class HandClock:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000_000.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def elapsed(self) -> float:
-        return self.seconds
-
-    def is_disputed(self) -> bool:
-        return False
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        raise AssertionError("nothing here follows the clock")
 
 
 def a_config(
@@ -473,10 +449,10 @@ def plugin(tmp_path: Path) -> PluginFolder:
 
 async def test_a_plugin_runs_once_until_its_token_expires(plugin: PluginFolder) -> None:
     clock = HandClock()
-    plugin.gives(token="first", expires=clock.seconds + 600)
+    plugin.gives(token="first", expires=clock.now() + 600)
     credentials = await loaded(plugin.kubeconfig(), clock=clock)
     assert [await authorization(credentials) for _ in range(3)] == ["Bearer first"] * 3
-    plugin.gives(token="second", expires=clock.seconds + 1200)
+    plugin.gives(token="second", expires=clock.now() + 1200)
     clock.seconds += 589
     assert await authorization(credentials) == "Bearer first"
     clock.seconds += 1
@@ -505,11 +481,11 @@ async def test_a_certificate_from_a_plugin_is_renewed_with_a_new_tls_context(plu
         "clientCertificateData": (CERTIFICATES / "client.pem").read_text(),
         "clientKeyData": (CERTIFICATES / "client.key").read_text(),
     }
-    plugin.gives(expires=clock.seconds + 600, **pair)
+    plugin.gives(expires=clock.now() + 600, **pair)
     credentials = await loaded(plugin.kubeconfig("https://localhost"), clock=clock)
     first = await credentials.identity()
     other = {name: (CERTIFICATES / f"server.{end}").read_text() for name, end in zip(pair, ("pem", "key"), strict=True)}
-    plugin.gives(expires=clock.seconds + 1200, **other)
+    plugin.gives(expires=clock.now() + 1200, **other)
     clock.seconds += 600
     second = await credentials.identity()
     assert (first.headers, second.headers) == ({}, {})
