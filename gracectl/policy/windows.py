@@ -79,6 +79,18 @@ def invalid_window(windows: Sequence[Window], field: str) -> str | None:
     return None
 
 
+def parse_window(text: str) -> Window:
+    """Parse `0 22 * * 1-5 4h Europe/Berlin`: a schedule, a duration, and perhaps a time zone. Raises ValueError."""
+    words = text.split()
+    length = 1 if text.lstrip().startswith("@") else _FIELDS
+    window = Window(" ".join(words[:length]), *words[length : length + 2]) if len(words) > length else None
+    if window is None or len(words) > length + 2:
+        raise ValueError(f"{text[:_SHOWN]!r} is no window; give schedule, duration, time zone: '0 22 * * 1-5 4h UTC'")
+    if (problem := _problem(window)) is not None:
+        raise ValueError(problem)
+    return window
+
+
 def explain_closed(state: WindowState) -> str:
     """`outside of its windows until 2026-11-28T22:00:00Z`."""
     return "outside of its windows" + ("" if state.until is None else f" until {format_time(state.until)}")

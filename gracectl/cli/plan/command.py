@@ -44,9 +44,13 @@ from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
 from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.windows import Window
 from gracectl.policy.answers import Sightings
 from gracectl.policy.confirmation import AGREE_SECONDS
+from gracectl.policy.fit import WindowFit, fit_window
+from gracectl.policy.pace import maximum_of
 from gracectl.policy.surroundings import Surroundings
+from gracectl.policy.windows import parse_window, window_state
 
 SLOW_PODS = 500
 """The forecast of more pods takes a second or more."""
@@ -60,7 +64,15 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     svg: Path | None
     html: Path | None
     replacement_seconds: float | None
+    window: Window | None
     verbose: bool
+
+
+def _window(context: click.Context, parameter: click.Parameter, text: str | None) -> Window | None:
+    try:
+        return None if text is None else parse_window(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -87,6 +99,12 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     metavar="N",
     help="The longest that a replacement takes until it is Ready.  [default: plan.replacementSeconds, 30]",
 )
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    callback=_window,
+    help="Which nodes are drained within it, such as '0 22 * * * 4h Europe/Berlin'.  [default: voluntary.windows]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Every pod and budget, also ignored pods.")
 @settings_options
 def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
@@ -104,6 +122,9 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
       cluster {context, server}, at, note,
       assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
       drained (answer), unknown [node], never [node],
+      window {opens, closes, atOnce,
+        nodes [{name, fits [yes|likely|unlikely|unknown|never],
+          drained (answer)}]},
       nodes [{name, terminating, owner {name, reason, assisted}, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
         drained (answer),
@@ -160,9 +181,9 @@ class PlanInput(msgspec.Struct, frozen=True):
         """The effective settings."""
         return self.effective.settings
 
-    def detail(self, *, verbose: bool = False) -> Detail:
+    def detail(self, *, verbose: bool = False, fit: WindowFit | None = None) -> Detail:
         """Options of the text."""
-        return Detail(verbose, self.effective.source, self.note)
+        return Detail(verbose, self.effective.source, self.note, "" if fit is None else str(fit))
 
 
 SECOND_READING = f"reading the cluster again in {AGREE_SECONDS:g} s: by this reading a drain would never end"
@@ -224,6 +245,27 @@ def forecast_plan(
     return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
 
 
+def fit_plan(
+    inputs: PlanInput, forecast: DrainForecast, window: Window | None, replacement_seconds: float | None = None
+) -> WindowFit | None:
+    """Which nodes that are not requested yet are drained within a window, else within the windows of the settings, at
+    the pace of the settings; None: no window opens."""
+    termination = inputs.settings.termination
+    voluntary, cluster, now = termination.policy.voluntary, inputs.cluster, inputs.now
+    windows = voluntary.windows if window is None else (window,)
+    state = window_state(windows, now)
+    opens = now if state.is_open else state.until
+    if not windows or opens is None or all(each.is_requested for each in forecast.nodes):
+        return None
+    if opens > now:  # what the clock alone changes until then
+        forecast = forecast_plan(msgspec.structs.replace(inputs, now=opens), replacement_seconds)
+    drained = [(each.name, each.forecast.drained) for each in forecast.nodes if not each.is_requested]
+    managed = sum(cluster.manages(termination.managed, node) for node in cluster.nodes.values())
+    pause = forecast.whole.assumptions.replacement_seconds if voluntary.wait_for_replacement else 0.0
+    closes = window_state(windows, opens).until
+    return fit_window(drained, (opens, closes), maximum_of(voluntary, managed), pause)
+
+
 @contextmanager
 def computing(inputs: PlanInput) -> Iterator[None]:
     """Show on stderr that the forecast of many pods is being computed; on a terminal, with the elapsed time."""
@@ -265,11 +307,12 @@ def show_timeline(forecast: DrainForecast, detail: Detail) -> None:
 
 
 def _answer(inputs: PlanInput, forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions) -> None:
-    detail = inputs.detail(verbose=options.verbose)
+    fit = fit_plan(inputs, forecast, options.window, options.replacement_seconds)
+    detail = inputs.detail(verbose=options.verbose, fit=fit)
     if not forecast.nodes:
         echo(nodes.no_match, err=True)
     if is_structured(options.output):
-        report = plan_report(forecast, inputs.address, detail.settings, detail.note)
+        report = plan_report(forecast, inputs.address, detail.settings, detail.note, fit)
         echo(structured(report, options.output))
     elif forecast.nodes and options.timeline:
         show_timeline(forecast, detail)

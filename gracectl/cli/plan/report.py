@@ -20,17 +20,25 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
+from gracectl.policy.fit import WindowFit
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.remedies import pod_remedy
 from gracectl.policy.scenario import PodRemoval
 
 
-def plan_report(forecast: DrainForecast, cluster: ClusterAddress, settings: str = "defaults", note: str = "") -> Json:
+def plan_report(
+    forecast: DrainForecast,
+    cluster: ClusterAddress,
+    settings: str = "defaults",
+    note: str = "",
+    fit: WindowFit | None = None,
+) -> Json:
     """The report of a forecast. `drained`: when the last node is drained that ever is; null: there are no nodes.
 
     `unknown`: names of the nodes of which that is unknown; `never`: of the nodes that are never drained.
     `alsoDraining`: other draining nodes, with pods under the same budgets. `note`: that no controller leads, or that
-    gracectl is not installed. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`.
+    gracectl is not installed. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`. `window`: which nodes
+    are drained within it; null: none was given.
     """
     origin, whole, total = time_origin_of(forecast), forecast.whole, forecast.total
     chosen = {node.name for node in forecast.nodes}
@@ -47,9 +55,22 @@ def plan_report(forecast: DrainForecast, cluster: ClusterAddress, settings: str 
         "drained": answer_report(total.drained, origin.at),
         "unknown": total.unknown,
         "never": total.never,
+        "window": None if fit is None else _window(fit, origin),
         "nodes": tuple(_node(node, origin) for node in forecast.nodes),
         "alsoDraining": tuple(node.name for node in whole.nodes if node.name not in chosen),
         "budgets": tuple(_budget(budget, forecast) for budget in budgets_of(forecast)),
+    }
+
+
+def _window(fit: WindowFit, origin: TimeOrigin) -> Json:
+    return {
+        "opens": format_time(fit.opens),
+        "closes": instant(fit.closes),
+        "atOnce": fit.at_once,
+        "nodes": tuple(
+            {"name": each.name, "fits": each.fit.value, "drained": answer_report(each.drained, origin.at)}
+            for each in fit.nodes
+        ),
     }
 
 

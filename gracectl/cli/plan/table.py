@@ -34,6 +34,8 @@ def title(text: PlanText) -> Iterator[RenderableType]:
         yield Text(text.note, "yellow")
         yield Text()
     yield Text(text.title)
+    if text.fit:
+        yield Text(text.fit, "bold")
 
 
 def head(text: PlanText) -> Iterator[RenderableType]:

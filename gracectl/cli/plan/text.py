@@ -24,11 +24,13 @@ from gracectl.policy.warnings import PlanWarning
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """Options of the text. `verbose`: every pod and budget. `settings`: their source. `note`: a first line."""
+    """Options of the text. `verbose`: every pod and budget. `settings`: their source. `note`: a first line.
+    `fit`: which nodes are drained within a window."""
 
     verbose: bool = False
     settings: str = ""
     note: str = ""
+    fit: str = ""
 
 
 class PodLine(msgspec.Struct, frozen=True):
@@ -86,6 +88,7 @@ class PlanText(msgspec.Struct, frozen=True):
     other_budgets: str
     remarks: tuple[str, ...]
     note: str = ""
+    fit: str = ""
 
 
 def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
@@ -103,6 +106,7 @@ def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
         other_budgets=messages.other_budgets([line for line in budgets if line not in shown]),
         remarks=tuple(_remarks(forecast, detail, nodes)),
         note=detail.note,
+        fit=detail.fit,
     )
 
 

@@ -20,6 +20,7 @@ from support.fleet import Fleet, overheard
 
 from gracectl.cli.root import root
 from gracectl.model import names
+from gracectl.model.times import parse_time
 
 pytestmark = pytest.mark.real_time
 
@@ -120,6 +121,25 @@ def test_without_a_permission_some_warnings_are_not_checked(place: Place) -> Non
     assert forecast(place.minimal, "worker-1")["note"] == note
     assert forecast(place.reader, "worker-1")["note"] is None
     assert plan(place.minimal, "worker-1").stdout.splitlines()[0] == note
+
+
+def test_it_says_which_nodes_fit_into_a_window(place: Place, tmp_path: Path) -> None:
+    always = ("--window", "* * * * * 1h")
+    line = plan(place.reader, "worker-1", *always).stdout.splitlines()[1]
+    assert line.startswith("Window from 20")
+    assert line.endswith(" on, 1 node at the same time: 1 of 1 expected to be drained in it")
+    window = forecast(place.reader, "worker-1", *always)["window"]
+    assert (window["closes"], window["atOnce"], window["nodes"][0]["fits"]) == (None, 1, "yes")
+    # Of the settings, without the option; too short for the slowest drain, as nothing is known about the time expected.
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("voluntary: {windows: [{schedule: '0 0 1 1 *', duration: 9m}]}")
+    window = forecast(place.reader, "worker-1", "--config", str(settings))["window"]
+    opens, closes = parse_time(window["opens"]), parse_time(window["closes"])
+    assert (closes - opens, window["nodes"][0]["name"], window["nodes"][0]["fits"]) == (540.0, "worker-1", "unlikely")
+    assert forecast(place.reader, "worker-1")["window"] is None
+    refused = plan(place.reader, "worker-1", "--window", "0 25 * * * 1h")
+    assert refused.exit_code == 2
+    assert "schedule: '0 25 * * *' is no cron schedule: bad hour" in refused.stderr
 
 
 def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:

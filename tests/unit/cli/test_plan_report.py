@@ -32,6 +32,7 @@ SHAPE: dict[str, Any] = {
     "cluster": {"context": "s?", "server": "s"}, "at": "t", "note": "s?",
     "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s"},
     "drained": SPAN, "unknown": ["s"], "never": ["s"],
+    "window": {"opens": "t", "closes": "t?", "atOnce": "n", "nodes": [{"name": "s", "fits": "s", "drained": SPAN}]},
     "nodes": [
         {
             "name": "s", "terminating": "b", "owner": {"name": "s", "reason": "s", "assisted": "b"}, "deletedAt": "t",

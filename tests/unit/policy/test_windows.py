@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 
 from gracectl.model.times import parse_time
 from gracectl.model.windows import MOST_WINDOWS, Window
-from gracectl.policy.windows import ALWAYS_OPEN, WindowState, explain_closed, invalid_window, window_state
+from gracectl.policy.windows import (
+    ALWAYS_OPEN,
+    WindowState,
+    explain_closed,
+    invalid_window,
+    parse_window,
+    window_state,
+)
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "America/St_Johns", "Australia/Lord_Howe", "Africa/Cairo",
@@ -87,6 +95,25 @@ def test_windows_that_cannot_be_read(window: Window, problem: str) -> None:
     assert not window_state((window,), at("2026-11-28T00:00:00Z")).is_open
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("0 22 * * 1-5 4h Europe/Berlin", NIGHTS[0]),
+    ("0 12 * * * 1h", Window("0 12 * * *", "1h")),
+    (" @daily 12h ", Window("@daily", "12h")),
+])  # fmt: skip
+def test_a_window_on_a_command_line(text: str, expected: Window) -> None:
+    assert parse_window(text) == expected
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "'' is no window; give schedule, duration, time zone: '0 22 * * 1-5 4h UTC'"),
+    ("0 22 * * 1-5", "is no window"), ("@daily", "is no window"), ("@daily 1h UTC now", "is no window"),
+    ("0 25 * * * 1h", "schedule: '0 25 * * *' is no cron schedule: bad hour"), ("@daily 1x", "duration: '1x'"),
+])  # fmt: skip
+def test_a_command_line_without_a_window(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_window(text)
+
+
 def test_too_many_windows() -> None:
     problem = invalid_window(NIGHTS * (MOST_WINDOWS + 1), "spec.windows")
     assert problem == "spec.windows: 33 windows are more than 32; remove some"
@@ -113,7 +140,7 @@ WINDOWS = st.lists(
 ).map(tuple)  # fmt: skip
 
 
-@given(WINDOWS, INSTANTS, st.floats(0, 1, exclude_max=True))
+@given(WINDOWS, INSTANTS, st.floats(0, 0.999))
 def test_nothing_changes_before_the_announced_instant(windows: tuple[Window, ...], now: int, share: float) -> None:
     found = window_state(windows, now)
     if found.until is None:
