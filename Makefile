@@ -12,7 +12,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 PIP := $(BIN)/python $(PIP_INSTALL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples chart test test-all soak properties sieve fuzz mutants mutants-sample unit lint licences audit docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo examples chart test test-all soak properties sieve fuzz mutants mutants-sample unit lint licences audit docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page forecasts micro bench-compare helm lock clean
 
 help: ## show this list; docs/development.md lists all targets
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -164,6 +164,12 @@ $(VENV)/.bench: $(READY) benchmarks/requirements.txt
 
 bench-kind: $(READY) # on a cluster in Docker that is removed at the end, with 100, 500 and 1,000 fake nodes (NODES=100 SCENARIOS=scale)
 	tools/bench-kind
+
+FORECASTS := docs/benchmarks/forecasts.json
+
+forecasts: $(READY) # how many forecasts come true, in simulated histories and in the scenarios of gracectl simulate: ten minutes
+	PYTHONPATH=tests:kubesim/tests:. $(BIN)/python -m simulation 1-1000 --save $(FORECASTS)
+	PYTHONPATH=tests:kubesim/tests:. $(BIN)/python -m simulation.scenarios --save $(FORECASTS)
 
 bench-page: $(VENV)/.bench # put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures
 	$(BIN)/python -m benchmarks.page $(ARGS)

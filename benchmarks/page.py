@@ -19,9 +19,13 @@ from benchmarks.trial import Trial
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, FOLDER = DOCS / "benchmarks.md", DOCS / "benchmarks"
+README = DOCS.parent / "README.md"
 GROUNDS = {"embedded": "embedded cluster", "kubernetes": "Kubernetes"}
 """The files, and what their columns are called."""
 MICRO = "micro"
+FORECASTS = "forecasts"
+JUDGED = {"seeds": "simulated histories", "scenarios": "scenarios of `gracectl simulate`"}
+"""Where forecasts are judged, and what the columns are called."""
 
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
@@ -56,7 +60,7 @@ Measured = Mapping[str, Mapping[str, Outcome]]
 
 def read(folder: Path = FOLDER) -> dict[str, dict[str, Outcome]]:
     """What has been measured, by ground and scenario; a ground that was not measured has none."""
-    kept = {ground: saved(folder / f"{ground}.json") for ground in (*GROUNDS, MICRO)}
+    kept = {ground: saved(folder / f"{ground}.json") for ground in (*GROUNDS, MICRO, FORECASTS)}
     return {ground: {outcome.scenario: outcome for outcome in outcomes} for ground, outcomes in kept.items()}
 
 
@@ -69,6 +73,8 @@ def blocks(measured: Measured) -> dict[str, str]:
         found[scenario] = _scenario(grounds)
     if measured[MICRO]:
         found[MICRO] = _scenario({MICRO: measured[MICRO][MICRO]})
+    if judged := measured.get(FORECASTS):
+        found[FORECASTS] = _scenario({ground: judged[ground] for ground in JUDGED if ground in judged})
     return found
 
 
@@ -79,6 +85,33 @@ def put_in(page: str, found: Mapping[str, str]) -> str:
         odd = ", ".join(sorted(places ^ set(found)))
         raise click.ClickException(f"the page and what was measured do not agree on: {odd}")
     return PLACE.sub(lambda place: f"{place[1]}\n{found[place[2]]}\n{place[3]}", page)
+
+
+HEADLINE = re.compile(r"(?<=!\[)Bars: [^\]]*(?=\]\(docs/benchmarks/drains\.svg\))")
+"""The text of the picture in the README."""
+
+
+def headline(measured: Measured) -> str:
+    """What the picture of the drains shows, in words, for the README."""
+    chain, mixed = measured["embedded"]["pdb-chain"], measured["embedded"]["mixed"]
+    alone, rounds = _times(chain, "gracectl drain"), chain.parameters["rounds"]
+    return (
+        f"Bars: gracectl takes {_times(chain, 'gracectl')} times as long as the ideal under one budget, "
+        f"gracectl drain with nothing installed and its start {alone} times, kubectl drain {_times(chain, 'kubectl')} "
+        f"times; in a mixed cluster {_times(mixed, 'gracectl')} against {_times(mixed, 'kubectl')} times; medians of "
+        f"{rounds} rounds."
+    )
+
+
+def _times(outcome: Outcome, name: str) -> str:
+    """How many times as long as the ideal the contenders of this program take."""
+    drains, ideal = "gracectl drain", outcome.trials[0]
+    found = [
+        one.seconds / ideal.seconds
+        for one in outcome.trials
+        if one.contender.startswith(name) and (name == drains or not one.contender.startswith(drains))
+    ]
+    return " to ".join(dict.fromkeys((rounded(min(found)), rounded(max(found)))))
 
 
 def _budgets(measured: Measured) -> str:
@@ -111,15 +144,25 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
         if MICRO in grounds and not budget:
             continue
         rows.append((name, *(_value(each) for each in found), budget))
-    parts = [_table(("", *(GROUNDS.get(ground, "") for ground in grounds), "budget"), rows)]
+    parts = [_table(("", *((GROUNDS | JUDGED).get(ground, "") for ground in grounds), "budget"), rows)]
     for ground, outcome in grounds.items():
         given = ", ".join(f"{name} {value}" for name, value in outcome.parameters.items())
         if given:
-            parts.append(f"{GROUNDS.get(ground, 'This machine').capitalize()}: {given}.")
+            parts.append(
+                f"{_capitalized((GROUNDS | JUDGED).get(ground, 'this machine'))}: {given}. {_machine(outcome)}"
+            )
         if outcome.trials and outcome.scenario not in OURS_ONLY:
             parts.append(_trials(outcome.trials))
         parts += outcome.notes
     return "\n\n".join(parts)
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _machine(outcome: Outcome) -> str:
+    return "The load was not recorded." if outcome.machine is None else outcome.machine.in_words
 
 
 def _trials(trials: Sequence[Trial]) -> str:
@@ -146,13 +189,15 @@ def main(check: bool) -> None:
     """Write docs/benchmarks.md and its pictures from the outcomes in docs/benchmarks."""
     measured = read()
     text = put_in(PAGE.read_text(), blocks(measured))
+    readme = HEADLINE.sub(headline(measured), README.read_text())
     if check:
-        is_stale = text != PAGE.read_text()
+        is_stale = text != PAGE.read_text() or readme != README.read_text()
         raise SystemExit(f"{PAGE.name}: not what was measured; run make bench-page" if is_stale else 0)
     # Only here: it takes an extra to draw, and none to look.
     from benchmarks.plots import draw
 
     PAGE.write_text(text)
+    README.write_text(readme)
     for file in draw(measured["embedded"], FOLDER):
         click.echo(f"wrote {file}")
 

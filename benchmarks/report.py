@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,26 @@ class Series(msgspec.Struct, frozen=True):
     points: tuple[tuple[float, float], ...]
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """The machine of a run. `load`: runnable processes per processor, over the minute before the run."""
+
+    processors: int
+    python: str
+    load: float
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, now."""
+        processors = os.cpu_count() or 1
+        return cls(processors, platform.python_version(), round(os.getloadavg()[0] / processors, 2))
+
+    @property
+    def in_words(self) -> str:
+        """Of one line."""
+        load = f"{rounded(self.load)} for each of {self.processors} processors"
+        return f"Before the run, the load was {load}; Python {self.python}."
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What one scenario has measured, with everything needed to repeat it. The first of the `trials` is the ideal, or
     the yardstick, with which the others are compared."""
@@ -58,6 +80,7 @@ class Outcome(msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()
     series: tuple[Series, ...] = ()
     notes: tuple[str, ...] = ()
+    machine: Machine | None = None
 
     @property
     def is_met(self) -> bool:

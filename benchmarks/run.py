@@ -27,8 +27,8 @@ from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, KarpenterFiles, Pace, opened
 from benchmarks.ground.waiting import Stalled
-from benchmarks.parts import admission, board, drain, server, start, wheel
-from benchmarks.report import Outcome, save, saved, show
+from benchmarks.parts import admission, board, command, drain, server, start, wheel
+from benchmarks.report import Machine, Outcome, save, saved, show
 from benchmarks.scenarios import (
     deadlines,
     faults,
@@ -41,7 +41,7 @@ from benchmarks.scenarios import (
     storm,
     tracing,
 )
-from benchmarks.trial import ROUNDS
+from benchmarks.trial import PUBLISHED_ROUNDS, ROUNDS
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
@@ -59,11 +59,22 @@ SCENARIOS: dict[str, Scenario] = {
     "interruption": interruption.run,
     "tracing": tracing.run,
 }
+IN_ROUNDS: dict[str, Callable[..., Awaitable[Outcome]]] = {
+    "pdb-chain": pdb_chain.run,
+    "storm": storm.run,
+    "mixed": mixed.run,
+    "single": single.run,
+    "faults": faults.run,
+}
+"""Those that are repeated: medians of rounds, in turns."""
+BUSY = 1.5
+"""Load for each processor above which nothing is published."""
 USUAL = tuple(name for name in SCENARIOS if name not in ("interruption", "tracing"))
 """Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,
     "board": board.run,
+    "command": command.run,
     "drain-huge": drain.run,
     "scale-largest": scale.run_largest,
     "server": server.run,
@@ -138,28 +149,34 @@ class Cluster(msgspec.Struct, frozen=True):
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    default=ROUNDS,
-    show_default=True,
-    help="Rounds of pdb-chain, mixed and single, whose medians and quartiles are shown; to publish: 7.",
+    help=f"Rounds of {', '.join(IN_ROUNDS)}, whose medians and quartiles are shown. Default: {ROUNDS}; with --save "
+    f"{PUBLISHED_ROUNDS}.",
 )
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
     "--save",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the outcomes there as well (JSON), beside those of other scenarios.",
+    help="Write the outcomes there as well (JSON), beside those of other scenarios. Refused on a busy machine.",
 )
-def main(
-    names: tuple[str, ...], sizes: tuple[int, ...], rounds: int, output: str, file: Path | None, **there: Any
-) -> None:
+@click.option(
+    "--despite-load", is_flag=True, help=f"Save although the load is above {BUSY} for each processor; it is recorded."
+)
+def main(names: tuple[str, ...], sizes: tuple[int, ...], output: str, file: Path | None, **options: Any) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
-    names, cluster = names or USUAL, Cluster(**there)
+    rounds = options.pop("rounds") or (PUBLISHED_ROUNDS if file else ROUNDS)
+    machine, despite_load = Machine.here(), options.pop("despite_load")
+    names, cluster = names or USUAL, Cluster(**options)
     cluster.check(names)
     scenarios: dict[str, Scenario] = {**SCENARIOS, "scale": partial(scale.run, sizes=sizes)}
-    scenarios |= {"pdb-chain": partial(pdb_chain.run, rounds=rounds), "mixed": partial(mixed.run, rounds=rounds)}
-    scenarios |= {"single": partial(single.run, rounds=rounds)}
+    scenarios |= {name: partial(run, rounds=rounds) for name, run in IN_ROUNDS.items()}
     if sizes and "scale" not in names:
         raise click.UsageError("--nodes: the sizes of scale, which is not measured; name it, or leave the option out")
+    if file and machine.load > BUSY and not despite_load:
+        raise click.UsageError(
+            f"--save: the machine is busy: load {machine.load:.1f} for each of {machine.processors} processors, "
+            f"more than {BUSY}; wait until it is idle, or publish with --despite-load"
+        )
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
     with (
@@ -167,6 +184,7 @@ def main(
         interruptible(lambda: "interrupted; what was made for the run is taken away"),
     ):
         outcomes = anyio.run(_run, names, cluster, scenarios)
+    outcomes = [msgspec.structs.replace(outcome, machine=machine) for outcome in outcomes]
     if file:
         _keep(outcomes, file)
     if output == "json":

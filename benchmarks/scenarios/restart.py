@@ -47,7 +47,7 @@ async def run(ground: Ground) -> Outcome:
             Figure("pods given up", max(one.left for one in trials), "", 0),
             Figure("budgets broken", max(len(one.broken) for one in trials), "", 0),
         ),
-        parameters={"nodes": NODES, "pods": load.pods, "lease": f"{LEASE} s", **load.pace.in_words},
+        parameters={"nodes": NODES, "pods": load.pods, "rounds": 1, "lease": f"{LEASE} s", **load.pace.in_words},
         trials=(undisturbed, *trials),
     )
 

@@ -13,25 +13,24 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground, Pace
 from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, Trial, in_parallel, middle, trial
+from benchmarks.trial import ROUNDS, Load, Trial, in_parallel, middle, trial
 
 PODS_OF_A_NODE, APPS = 50, 10
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many nodes, nodes of the peers, and rounds. Some peers take minutes for many nodes; rates are told of fewer
-    just as well."""
+    """How many nodes, and nodes of the peers. Some peers take minutes for many nodes; rates are told of fewer just as
+    well."""
 
     nodes: int
     of_peers: int
-    rounds: int
 
 
-EMBEDDED, ELSEWHERE = Size(24, 2, 3), Size(8, 4, 3)
+EMBEDDED, ELSEWHERE = Size(24, 2), Size(8, 4)
 """The controllers of a foreign control plane create some twenty pods a second."""
 
 
-async def run(ground: Ground) -> Outcome:
+async def run(ground: Ground, rounds: int = ROUNDS) -> Outcome:
     """The bare loop and gracectl in turns, then the peers."""
     size = EMBEDDED if ground.is_embedded else ELSEWHERE
     load, smaller = _load(size.nodes), _load(size.of_peers)
@@ -39,10 +38,10 @@ async def run(ground: Ground) -> Outcome:
     # No limit to the rate: what is measured is what limits it then.
     settings = {"eviction": {"qps": 0, "maxInFlight": AT_ONCE}}
     bare, ours = [], []
-    for number in range(size.rounds):
+    for number in range(rounds):
         bare.append(await trial(ground, load, BARE, f"storm-bare-{number}"))
         ours.append(await trial(ground, load, Gracectl(settings=settings), f"storm-gracectl-{number}"))
-    others = await _peers(ground, smaller)
+    others = await _peers(ground, smaller, rounds)
     return Outcome(
         scenario="storm",
         about=f"{size.nodes} nodes with {PODS_OF_A_NODE} pods each end at once, without budgets",
@@ -61,7 +60,7 @@ async def run(ground: Ground) -> Outcome:
             "nodes": size.nodes,
             "pods": pods,
             "nodes of the peers": size.of_peers,
-            "rounds": size.rounds,
+            "rounds": rounds,
             "in flight": AT_ONCE,
             **load.pace.in_words,
         },
@@ -69,12 +68,16 @@ async def run(ground: Ground) -> Outcome:
     )
 
 
-async def _peers(ground: Ground, load: Load) -> list[Trial]:
+async def _peers(ground: Ground, load: Load, rounds: int) -> list[Trial]:
     """At once, where all of them limit their own rate; Karpenter takes all there is."""
     others = peers(ground.karpenter)
     if ground.karpenter is None:
-        return await in_parallel(ground, load, others, "storm-peer")
-    return [await trial(ground, load, peer, f"storm-peer-{number}") for number, peer in enumerate(others)]
+        return await in_parallel(ground, load, others, "storm-peer", rounds=rounds)
+    found: list[list[Trial]] = [[] for _ in others]
+    for each in range(rounds):
+        for number, peer in enumerate(others):
+            found[number].append(await trial(ground, load, peer, f"storm-peer-{number}-{each}"))
+    return list(map(middle, found))
 
 
 def _load(nodes: int) -> Load:

@@ -14,11 +14,12 @@ import select
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from simulation.forecasts import Counts
+from simulation.forecasts import Counts, publish
 from simulation.generate import a_plan
 from simulation.plan import Plan
 from simulation.run import Result, run
@@ -49,6 +50,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fingerprints", action="store_true", help="print the digest of each run")
     parser.add_argument("--story", action="store_true", help="print the story of each run, failed or not")
     parser.add_argument("--most", type=int, default=10, help="stop after so many failures")
+    parser.add_argument("--save", type=Path, help="write how the forecasts came out there (JSON), for the docs")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
@@ -78,6 +80,8 @@ def main(arguments: list[str]) -> int:
                 f"{done} of {len(seeds)} seeds, {len(failed)} failed, {_now() - started:.0f} s; {forecasts}", flush=True
             )
     print(forecasts)
+    if options.save:
+        publish(options.save, "seeds", forecasts, {"seeds": options.seeds})
     names = f": {', '.join(map(str, failed))}" if failed else ""
     print(f"{done} seeds run, {len(failed)} failed{names} ({_now() - started:.0f} s)", flush=True)
     return 1 if failed else 0

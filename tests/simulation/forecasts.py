@@ -7,12 +7,14 @@ settings, and nothing is promised then.
 
 from __future__ import annotations
 
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 from kubesim.server.api import JsonObject
 from support.clients import Deed, follow
 
+from benchmarks.report import Figure, Machine, Outcome, save, saved
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.inspect.forecast import draining_nodes
 from gracectl.model import names
@@ -63,15 +65,61 @@ class Counts(msgspec.Struct):
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
+    def judge(self, answer: Answer, drained: float | None, now: float) -> None:
+        """Count an answer about a node that was drained at `drained`; None: it is not at `now`."""
+        match answer:
+            case Never():
+                self.never += 1
+                self.false_never += drained is not None
+            case Window(earliest, latest):
+                if drained is None and latest + SLACK >= now:
+                    return
+                self.width += latest - earliest
+                if drained is not None and drained < earliest - SLACK:
+                    self.early += 1
+                elif drained is None or drained > latest + SLACK:
+                    self.late += 1
+                else:
+                    self.right += 1
+            case _:
+                self.unknown += 1
+
+    @property
+    def ranges(self) -> int:
+        """Ranges that were judged."""
+        return self.right + self.early + self.late
+
     def __str__(self) -> str:
         """All of it on a line."""
-        ranges = self.right + self.early + self.late
+        ranges = self.ranges
         share = f"{100 * self.right / ranges:.1f} %" if ranges else "none"
         width = f"{self.width / ranges:.0f}" if ranges else "0"
         return (
             f"forecasts: {ranges} ranges, {share} right ({self.early} ended before, {self.late} after), {width} s wide "
             f"on average; {self.unknown} unknown; {self.never} never, {self.false_never} of them false"
         )
+
+
+def publish(file: Path, ground: str, counts: Counts, parameters: dict[str, Any]) -> None:
+    """Keep the counts of a run for docs/benchmarks.md, next to those of other grounds."""
+    ranges = max(counts.ranges, 1)
+    outcome = Outcome(
+        scenario=ground,
+        about="forecasts of drains",
+        figures=(
+            Figure("ranges in which the node was drained", 100 * counts.right / ranges, " %", at_least=95.0),
+            Figure("ranges that were judged", counts.ranges),
+            Figure("drained before its range", counts.early),
+            Figure("drained after its range", counts.late),
+            Figure("width of a range, mean", counts.width / ranges, " s"),
+            Figure("never", counts.never),
+            Figure("never, but drained", counts.false_never, "", at_most=0.0),
+            Figure("unknown", counts.unknown),
+        ),
+        parameters=parameters,
+        machine=Machine.here(),
+    )
+    save([*(each for each in saved(file) if each.scenario != ground), outcome], file)
 
 
 class Forecasts(Rule):
@@ -149,24 +197,12 @@ class Forecasts(Rule):
     def _judge(self, node: str, at: float, answer: Answer, drained: float | None) -> None:
         """What was said at `at`, now that the node is drained; None: the run is over, and it is not."""
         match answer:
-            case Never(causes):
-                self.counts.never += 1
-                if drained is not None:
-                    self.counts.false_never += 1
-                    said = f"was said never to be, {drained - at:.1f} s ago"
-                    self.violated(f"node {node} is drained, and {said}: {causes}")
-            case Window(earliest, latest):
-                if not self._is_undisturbed(at) or (drained is None and latest + SLACK >= self.seen.unix):
-                    return
-                self.counts.width += latest - earliest
-                if drained is not None and drained < earliest - SLACK:
-                    self.counts.early += 1
-                elif drained is None or drained > latest + SLACK:
-                    self.counts.late += 1
-                else:
-                    self.counts.right += 1
-            case _:
-                self.counts.unknown += 1
+            case Never(causes) if drained is not None:
+                said = f"was said never to be, {drained - at:.1f} s ago"
+                self.violated(f"node {node} is drained, and {said}: {causes}")
+            case Window() if not self._is_undisturbed(at):
+                return
+        self.counts.judge(answer, drained, self.seen.unix)
 
     def _is_undisturbed(self, at: float) -> bool:
         """Whether nothing stood between controllers, server and provider since an instant: a forecast assumes it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
 from benchmarks.contenders.contender import EVICTION, Usage
-from benchmarks.page import BUDGETS, PAGE, blocks, put_in, read
+from benchmarks.page import BUDGETS, HEADLINE, PAGE, README, blocks, headline, put_in, read
 from benchmarks.report import Figure, Outcome
 from benchmarks.trial import Trial
 
@@ -31,6 +33,17 @@ def all_budgets(value: float) -> dict[str, Outcome]:
 def test_the_page_is_what_the_files_say() -> None:
     page = PAGE.read_text()
     assert put_in(page, blocks(read())) == page
+
+
+def test_the_readme_has_no_figure_that_the_page_does_not_show() -> None:
+    readme, page = README.read_text(), PAGE.read_text()
+    assert HEADLINE.findall(readme) == [headline(read())]
+    # Of the headline, each figure is in a table; of the rest, what is measured, but no code.
+    figures = re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?= times| to | against)", headline(read()))
+    rest = re.sub(r"```.*?```|`[^`]*`", "", HEADLINE.sub("", readme), flags=re.DOTALL)
+    figures += re.findall(r"(?<![\w.])\d[\d.,]*(?= ?(?:×|times|ms|µs|MiB|GiB|%))", rest)
+    assert len(figures) >= 6
+    assert [each for each in figures if not re.search(rf"(?<![\d.]){re.escape(each)}(?![\d.]\d)", page)] == []
 
 
 def test_every_line_of_the_design_was_measured() -> None:

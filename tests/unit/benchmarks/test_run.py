@@ -8,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from benchmarks import run
 from benchmarks.ground.ground import Ground, Pace
 from benchmarks.report import Figure, Outcome, save, saved
 from benchmarks.run import _keep, _placed, main
@@ -44,6 +45,29 @@ def test_bad_usage_is_told_before_anything_begins(arguments: list[str], words: s
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_a_busy_machine_publishes_only_when_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (8.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    measured: list[tuple[str, ...]] = []
+
+    async def measure(names: tuple[str, ...], *rest: object) -> list[Outcome]:
+        measured.append(names)
+        return [an_outcome(name, 1.0) for name in names]
+
+    monkeypatch.setattr(run, "_run", measure)
+    file = tmp_path / "kept.json"
+    refused = CliRunner().invoke(main, ["storm", "--save", str(file)])
+    assert (refused.exit_code, measured, file.exists()) == (2, [], False)
+    assert "load 2.0 for each of 4 processors, more than 1.5" in " ".join(refused.output.split())
+    assert "--despite-load" in refused.output
+
+    assert CliRunner().invoke(main, ["storm"]).exit_code == 0
+    assert CliRunner().invoke(main, ["storm", "--save", str(file), "--despite-load"]).exit_code == 0
+    (outcome,) = saved(file)
+    assert outcome.machine is not None
+    assert (outcome.machine.load, outcome.machine.processors) == (2.0, 4)
 
 
 def test_parts_of_ours_are_not_measured_on_a_foreign_cluster(kubeconfig: Path) -> None:
