@@ -29,11 +29,14 @@ from gracectl.model.node import Node
 from gracectl.policy.interruption import all_merged, interruption_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.workers import Requeue, run_workers
 
 logger = logging.getLogger(__name__)
 
 WORKERS: Final = 50
+LOOKS_PER_SECOND, LOOKS_AT_ONCE = 1.0, 10
+"""At one node: a kubelet may write and withdraw a condition as often as it likes, and each look may write twice."""
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a failed write, or a source that has failed, is tried again; doubled each time."""
 
@@ -57,6 +60,7 @@ class InterruptionController:
         managed = context.settings.managed
         self._recorder = Recorder(context.client, context.cluster, managed, context.clock, counts)
         self._tracked: dict[str, TrackedObject[Node]] = {}
+        self._looks: dict[str, TokenBucket] = {}
         context.cluster.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
@@ -76,7 +80,11 @@ class InterruptionController:
         node = self._context.cluster.node(name)
         if node is None or not self._context.cluster.manages(self._context.settings.managed, node):
             self._tracked.pop(name, None)
+            self._looks.pop(name, None)
             return None
+        looks = self._looks.setdefault(name, TokenBucket(self._context.clock, LOOKS_PER_SECOND, LOOKS_AT_ONCE))
+        if not looks.take():
+            return Requeue(looks.statistics().next_in)
         heard = all_merged(each.notice_of(node, self._context.clock.now()) for each in self._read)
         shown = interruption_of(node)
         if heard is not None and await self._recorder.record(node, heard) is Outcome.RECORDED:
@@ -115,6 +123,7 @@ class InterruptionController:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             self._tracked.pop(old.name if old is not None else "", None)
+            self._looks.pop(old.name if old is not None else "", None)
         elif self._is_of_interest(new) and (old is None or _gist(old) != _gist(new)):
             self._queue.add(new.name)
 

@@ -7,6 +7,7 @@ killed loses nothing.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,8 +36,11 @@ from gracectl.policy.release import release_of, release_patch, return_patch, sur
 from gracectl.policy.replacement import facts_key, new_release
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.shares import Shares
-from gracectl.runtime.workers import run_workers
+from gracectl.runtime.workers import Requeue, run_workers
+
+logger = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS: Final = 60.0
 """Workloads are read again after this time, or when one of their pods changes. A command does not see all pods."""
@@ -46,6 +50,10 @@ CONFLICT_SECONDS: Final = 0.5
 MOST_WORKLOADS: Final = 1_000
 """Known workloads, beyond which those that must be read again are forgotten."""
 CONCURRENCY: Final = 16
+RETURNS_PER_SECOND, RETURNS_AT_ONCE = 10.0, 50
+"""Any client may make pods look released."""
+WITHOUT_RIGHT_SECONDS: Final = 600.0
+"""A right that is missing is checked again after this time."""
 ATTEMPTS: Final = 5
 """Writes of a command to a pod that others write, too."""
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
@@ -245,6 +253,7 @@ class ReleasedPods:
         self._context = context
         self._cluster = cluster = context.cluster
         self._queue: WorkQueue[Key] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._pace = TokenBucket(context.clock, RETURNS_PER_SECOND, RETURNS_AT_ONCE)
         cluster.pods.subscribe(self._pod_changed)
         cluster.nodes.subscribe(self._node_changed)
 
@@ -253,20 +262,28 @@ class ReleasedPods:
         await self._cluster.wait_live()
         for pod in self._cluster.released():
             self._queue.add(pod.key)
-        shares: Shares[Key] = Shares(self._context.clock, CONCURRENCY)
+        shares: Shares[Key] = Shares(self._context.clock, CONCURRENCY, lambda key: key[0])
         await run_workers(self._queue, self.reconcile, shares, (ApiError,))
 
     def queues(self) -> dict[str, QueueStatistics]:
         """Statistics of the work queue, by name."""
         return {"released-pods": self._queue.statistics()}
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> Requeue | None:
         """Return the pod of this name if it must be; idempotent."""
         pod = self._cluster.pods.get(*key)
         node = None if pod is None else self._cluster.node(pod.node_name)
         if pod is None or node is None or node.deletion_timestamp is not None or is_maintenance_requested(node):
-            return
-        await give_back(self._context, pod, f"node {node.name} is not drained")
+            return None
+        if release_of(pod) is None:
+            return None
+        await self._pace.acquire()
+        try:
+            await give_back(self._context, pod, f"node {node.name} is not drained")
+        except Forbidden as error:
+            logger.warning("pod cannot be returned: %s", error, extra={"pod": pod.full_name})
+            return Requeue(WITHOUT_RIGHT_SECONDS)
+        return None
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and release_of(new) is not None:

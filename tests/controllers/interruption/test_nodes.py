@@ -75,3 +75,19 @@ async def test_a_notice_of_another_source_stays_without_taint_and_condition() ->
             async with stage.settled():
                 await stage.clock.sleep(60)
                 assert written_on(stage, "n1") is not None
+
+
+async def test_a_condition_that_flaps_costs_a_few_writes_a_second() -> None:
+    job = a_pod_manifest("job", "n1", annotations=PROTECTED)
+    async with staged("n1", "n2", objects=[job]) as stage:
+        with hearing(*SOURCES):
+            async with stage.settled():
+                began = stage.clock.monotonic()
+                for number in range(600):
+                    status = ("True", "False")[number % 2]
+                    entry = {"type": "MaintenancePlanned", "status": status, "reason": "Flapping", "message": ""}
+                    patch = {"status": {"conditions": [entry]}}
+                    await stage.call("PATCH", "/api/v1/nodes/n1/status", patch, STRATEGIC)
+                    await stage.clock.sleep(0.05)
+                assert stage.clock.monotonic() - began < 31
+                assert len(stage.transport.of("patch", "nodes")) < 20 + 6 * 30

@@ -366,6 +366,21 @@ async def test_the_deadline_waits_for_no_replacement() -> None:
         assert len(pods_of(stage)) == 1
 
 
+async def test_pods_that_claim_to_be_released_cost_few_requests() -> None:
+    """200 of one namespace, on a node that nobody drains; our account may not read ReplicaSets."""
+    forged = {names.RELEASED_FROM: "2026-01-01T00:00:00Z ReplicaSet/none pod-template-hash x"}
+    labels = {names.POD_TEMPLATE_HASH: names.RELEASED}
+    pods = [a_pod_manifest(f"p{number}", "n1", labels=labels, annotations=forged) for number in range(200)]
+    async with staged("n1", objects=pods) as stage:
+        stage.transport.before.add(Rule(fault=Refuse(403), method="GET", path="/replicasets/"))
+        async with stage.settled():
+            began = len(stage.transport.of("get", "pods"))
+            await stage.clock.sleep(5)
+            assert len(stage.transport.of("get", "pods")) - began <= 105
+            await stage.clock.sleep(300)
+            assert len(stage.transport.of("get", "pods")) <= 400  # two for each: a pod changes once
+
+
 async def test_a_deployment_that_is_deleted_meanwhile_takes_its_pod_along() -> None:
     async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, ready=50.0)) as stage:
         pod = await the_pod(stage)
