@@ -367,7 +367,7 @@ async def test_the_deadline_waits_for_no_replacement() -> None:
 
 
 async def test_pods_that_claim_to_be_released_cost_few_requests() -> None:
-    """200 of one namespace, on a node that nobody drains; our account may not read ReplicaSets."""
+    """200 of one namespace, on a node that is not drained; our account may not read ReplicaSets."""
     forged = {names.RELEASED_FROM: "2026-01-01T00:00:00Z ReplicaSet/none pod-template-hash x"}
     labels = {names.POD_TEMPLATE_HASH: names.RELEASED}
     pods = [a_pod_manifest(f"p{number}", "n1", labels=labels, annotations=forged) for number in range(200)]
