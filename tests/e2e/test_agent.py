@@ -27,6 +27,7 @@ from kubesim.controllers.paths import PODS
 from kubesim.server.api import JsonObject
 from support.logind import Machine, StandInLogind, a_machine
 from support.message_bus import RealLogind
+from support.servers import answering
 
 from benchmarks.ground.hollow import connected
 from gracectl.agent.agent import rights
@@ -94,16 +95,11 @@ async def test_a_notice_of_the_metadata_service_is_on_the_node(story: Story, mac
     (node,) = await story.nodes("a", managed=False)
 
     async def answer(request: web.Request) -> web.Response:
-        text = "TRUE" if request.path.endswith("/preempted") else "NONE"
+        text = "TRUE" if request.path == "/computeMetadata/v1/instance/preempted" else "NONE"
         return web.Response(text=text, headers={"Metadata-Flavor": "Google"})
 
-    app = web.Application()
-    app.router.add_get("/computeMetadata/v1/instance/{key}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with answering(answer) as port:
+        url = f"http://127.0.0.1:{port}"
         hearing = {"interruptionSource": "gce", "metadataUrl": url, **on_the_bus(machine)}
         program = await story.agent(node, agent=hearing, **ranges(30, 30))
         await program.until_said("spot notice from gce: the machine goes at ")
@@ -114,8 +110,6 @@ async def test_a_notice_of_the_metadata_service_is_on_the_node(story: Story, mac
         found = story.sees("Node", node)["metadata"]["annotations"][names.INTERRUPTION]
         assert found.startswith("spot ")
         assert found.endswith(" gce preempted")
-    finally:
-        await runner.cleanup()
 
 
 async def test_pods_are_deleted_by_priority_before_the_shutdown_continues(story: Story, machine: Machine) -> None:

@@ -20,6 +20,7 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from moto.server import ThreadedMotoServer
 
 from gracectl.cloud.aws.provider import AwsProvider
+from support.servers import answering
 
 REGION = "us-west-2"
 ACCOUNT = "123456789012"
@@ -272,14 +273,6 @@ class StandIn:
 async def stand_in() -> AsyncIterator[StandIn]:
     """It, listening."""
     stand_in = StandIn()
-    application = web.Application()
-    application.router.add_post("/", stand_in.handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, LOCAL, 0)
-    await site.start()
-    stand_in.url = f"http://{LOCAL}:{runner.addresses[0][1]}"
-    try:
+    async with answering(stand_in.handle) as port:
+        stand_in.url = f"http://{LOCAL}:{port}"
         yield stand_in
-    finally:
-        await runner.cleanup()

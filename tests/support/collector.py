@@ -26,6 +26,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from gracectl.app.controller import Controller
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.spans import Span, Trace
+from support.servers import answering
 from support.traces import assert_flawless, orphans
 
 # A collector of traces and metrics: OTLP over HTTP, read with the real protobuf types, in a thread of its own.
@@ -175,16 +176,11 @@ class Collector:
         return web.Response(body=ExportMetricsServiceResponse().SerializeToString(), content_type=PROTOBUF)
 
     async def _serve(self, started: threading.Event, ended: threading.Event) -> None:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._take)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        started.set()
-        await asyncio.get_running_loop().run_in_executor(None, ended.wait)
-        self._over.set()
-        await runner.cleanup()
+        async with answering(self._take) as port:
+            self.url = f"http://127.0.0.1:{port}"
+            started.set()
+            await asyncio.get_running_loop().run_in_executor(None, ended.wait)
+            self._over.set()
 
 
 @contextmanager

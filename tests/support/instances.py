@@ -25,6 +25,7 @@ from gracectl.cloud.simulated import STATES
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.runtime.supervise import while_running
+from support.servers import answering
 from support.stage import Stage
 
 # Cluster API beside an embedded cluster: the definition of Machines, cut down, and a stand-in for its controller.
@@ -244,18 +245,9 @@ class Endpoint:
 async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Endpoint]:
     """An endpoint on a port of its own while the block lasts."""
     endpoint = Endpoint()
-    app = web.Application()
-    app.router.add_route("*", "/{rest:.*}", endpoint.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        port = runner.addresses[0][1]
+    async with answering(endpoint.answer, tls) as port:
         endpoint.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/machines"
         yield endpoint
-    finally:
-        await runner.cleanup()
 
 
 # The instances of a stage behind the interfaces of providers: Machines, an endpoint, a command.

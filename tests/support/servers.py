@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 import yaml
+from aiohttp import web
 
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -332,6 +334,22 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
 
 
 # Servers that answer over real sockets, for as long as a test wants.
+
+
+@asynccontextmanager
+async def answering(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[int, None]:
+    """The port of a server that answers every request with `handler`; this is cancelled when the client goes."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 from aiohttp import web
+from support.servers import answering
 from support.tools import BEFORE, BUILD, BUILD_KUBESIM, DEFAULT, FINAL, KUBESIM, ROOT, Instruction, the_only
 
 from gracectl import __version__
@@ -138,21 +140,14 @@ async def test_the_healthcheck_tells_health_by_its_exit_code(status: int | None,
         assert request.path == "/healthz"
         return web.Response(status=status or 200)
 
-    application = web.Application()
-    application.router.add_get("/healthz", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = runner.addresses[0][1]
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(answering(answer))
         if status is None:
-            await runner.cleanup()
+            await stack.aclose()
         python, *arguments = healthcheck()
         assert python == "python"
         asked = [argument.replace(":8081/", f":{port}/") for argument in arguments]
         # It ignores proxy settings: loopback needs no proxy.
         proxies = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
         ended = await anyio.run_process([sys.executable, *asked], env=proxies, check=False)
-    finally:
-        await runner.cleanup()
     assert (ended.returncode == 0) == healthy, ended.stderr.decode()

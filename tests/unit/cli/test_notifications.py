@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 from kubesim_support.patience import PATIENCE
+from support.servers import answering
 
 from benchmarks.ground.process import peak_memory
 from gracectl.app import apprise_sender
@@ -52,15 +53,8 @@ async def a_receiver(status: int = 200) -> AsyncIterator[tuple[str, list[Any]]]:
         taken.append((request.path, await request.json()))
         return web.Response(status=status)
 
-    app = web.Application()
-    app.router.add_post("/{path:.*}", take)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"json://127.0.0.1:{runner.addresses[0][1]}/{SECRET}", taken
-    finally:
-        await runner.cleanup()
+    async with answering(take) as port:
+        yield f"json://127.0.0.1:{port}/{SECRET}", taken
 
 
 @pytest.mark.usefixtures("apprise")
@@ -117,17 +111,10 @@ async def test_a_service_that_answers_without_end_costs_this_process_nothing(bod
             await response.write(b"x" * 65_536)
             sent += 65_536
 
-    app = web.Application()
-    app.router.add_post("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    file.write_text(f"json://127.0.0.1:{runner.addresses[0][1]}/x")
-    try:
+    async with answering(answer) as port:
+        file.write_text(f"json://127.0.0.1:{port}/x")
         with anyio.fail_after(PATIENCE), pytest.raises(NotSentError, match="a service has refused it"):
             await AppriseSender(str(file)).send("title", "text")
-    finally:
-        await runner.cleanup()
     assert sent < LONGEST_MEMORY + 64 * MIB
     assert peak_memory(os.getpid()) - before < 100
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,11 +12,13 @@ import pytest
 from aiohttp import web
 from kubesim_support.patience import PATIENCE
 from support.handlers import StandInHandler, T
+from support.servers import answering
 
 from gracectl.interruption import metadata
 from gracectl.interruption.metadata import AzureSource, Ec2Source, GceSource, HttpService, open_session
 from gracectl.interruption.source import Notice
 from gracectl.policy.interruption import Kind
+from gracectl.runtime.supervise import while_running
 
 pytestmark = pytest.mark.real_time
 
@@ -125,22 +128,11 @@ async def hearing(
     service: Requests, source_of: Callable[[HttpService], AnySource]
 ) -> AsyncIterator[tuple[StandInHandler, AnySource]]:
     """A source that polls this service at a port of its own."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", service.answer)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
     handler = StandInHandler()
-    try:
-        async with open_session() as session, anyio.create_task_group() as group:
-            source = source_of(HttpService(session, f"http://127.0.0.1:{port}"))
-            group.start_soon(source.poll, handler)
+    async with answering(service.answer) as port, open_session() as session:
+        source = source_of(HttpService(session, f"http://127.0.0.1:{port}"))
+        async with while_running(partial(source.poll, handler)):
             yield handler, source
-            group.cancel_scope.cancel()
-    finally:
-        await runner.cleanup()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 from kubesim_support.patience import PATIENCE
 from msgspec.structs import replace
-from support.servers import FixedToken, event, lease
+from support.servers import FixedToken, answering, event, lease
 
 from gracectl.kube import errors
 from gracectl.kube.auth.credentials import Credentials, CredentialsError, TokenFile, Trust
@@ -52,21 +52,6 @@ def server_tls() -> ssl.SSLContext:
     return tls
 
 
-@asynccontextmanager
-async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncGenerator[int, None]:
-    """A server that answers everything with `handler`; gives its port."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
 def transport_to(
     port: int, credentials: Credentials | None = None, settings: HttpSettings | None = None
 ) -> HttpTransport:
@@ -92,7 +77,7 @@ async def test_a_request_arrives_as_it_was_built() -> None:
         query=(("labelSelector", "app in (a,b)"), ("dryRun", "All")), content_type="application/merge-patch+json",
         body=b'{"x":1}', impersonate="jane",
     )  # fmt: skip
-    async with serving(echo) as port:
+    async with answering(echo) as port:
         credentials = Credentials(f"http://127.0.0.1:{port}/base/", FixedToken("Bearer secret"))
         async with transport_to(port, credentials) as transport:
             response = await transport.send(request)
@@ -113,7 +98,7 @@ async def test_an_answer_of_any_status_is_an_answer() -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": "/elsewhere", "Retry-After": "3"}, text="no")
 
-    async with serving(refuse) as port, transport_to(port) as transport:
+    async with answering(refuse) as port, transport_to(port) as transport:
         response = await transport.send(GET)
     assert (response.status, response.headers["retry-after"], response.body) == (307, "3", b"no")
 
@@ -177,7 +162,7 @@ async def test_the_client_gives_up_on_a_server_that_does_not_answer() -> None:
         await anyio.sleep(60)
         return web.Response()
 
-    async with serving(hang) as port, transport_to(port) as transport:
+    async with answering(hang) as port, transport_to(port) as transport:
         settings = ClientSettings(timeout=0.2, write_timeout=0.2, retry=RetrySettings(attempts=1))
         client = KubeClient(transport, SystemClock(), settings=settings)
         with pytest.raises(errors.RequestTimeout):
@@ -206,7 +191,7 @@ async def test_a_watch_line_may_be_as_long_as_an_object_with_every_character_esc
         await response.write(long + event("ADDED", lease("b", 9)))
         return response
 
-    async with serving(watch) as port, transport_to(port) as transport:
+    async with answering(watch) as port, transport_to(port) as transport:
         client = KubeClient(transport, SystemClock())
         async with client.watch(LEASES, "7", timeout_seconds=300) as stream:
             names = [LEASES.decode(happened.object).name async for happened in stream.events()]
@@ -220,7 +205,7 @@ async def test_a_watch_goes_on_behind_a_line_that_is_too_long() -> None:
         await response.write(b"x" * (LONGEST_LINE + 1) + b"\n" + event("ADDED", lease("b", 9)) + b"half")
         return response
 
-    async with serving(watch) as port, transport_to(port) as transport, transport.stream(GET) as stream:
+    async with answering(watch) as port, transport_to(port) as transport, transport.stream(GET) as stream:
         lines = [line async for line in stream.lines()]
     assert [(type(line), len(line)) for line in lines[:1]] == [(OversizeLine, HEAD)]
     assert lines[1:] == [event("ADDED", lease("b", 9)).rstrip(), b"half"]
@@ -253,7 +238,7 @@ async def test_lines_of_a_watch_gather_before_they_are_read_once_it_is_busy(is_e
         assert len(seen) == lines
         return [after - before for before, after in pairwise(seen)]
 
-    async with serving(watch, server_tls() if is_encrypted else None) as port:
+    async with answering(watch, server_tls() if is_encrypted else None) as port:
         credentials = Credentials(f"http{'s' * is_encrypted}://127.0.0.1:{port}", FixedToken(), trust=OURS)
         with anyio.fail_after(PATIENCE):
             await waits(15, gathering=3600.0)
@@ -285,7 +270,7 @@ async def test_a_connection_that_is_lost_while_lines_gather_breaks_as_at_any_oth
                 connection = vars(stream)["_answer"].connection
                 asyncio.get_running_loop().call_later(0.1, connection.transport.abort)
 
-    async with serving(watch, server_tls() if is_encrypted else None) as port:
+    async with answering(watch, server_tls() if is_encrypted else None) as port:
         credentials = Credentials(f"http{'s' * is_encrypted}://127.0.0.1:{port}", FixedToken(), trust=OURS)
         settings = HttpSettings(gathering=0.5, busy=60.0)
         async with transport_to(port, credentials, settings) as transport, transport.stream(GET) as stream:
@@ -297,7 +282,7 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     async def serve(request: web.Request) -> web.StreamResponse:
         return web.Response(body=b"x" * 3_000_000)
 
-    async with serving(serve) as port, transport_to(port) as transport:
+    async with answering(serve) as port, transport_to(port) as transport:
         with pytest.raises(errors.TooLarge, match="more than 2,999,999 bytes"):
             await transport.send(replace(GET, largest=2_999_999))
         assert len((await transport.send(replace(GET, largest=3_000_000))).body) == 3_000_000
@@ -331,7 +316,7 @@ async def test_the_servers_clock_is_learnt_from_its_answers() -> None:
     clock = SystemClock()
     began = clock.now()
     skew = SkewEstimate(clock.adjust)
-    async with serving(late) as port:
+    async with answering(late) as port:
         credentials = Credentials(f"http://127.0.0.1:{port}", FixedToken())
         async with HttpTransport(credentials, clock, skew=skew) as transport:
             for _ in range(4):
@@ -373,7 +358,7 @@ async def test_a_pool_full_of_requests_that_hang_does_not_keep_the_lease_from_be
     renewed: list[int] = []
     enough = anyio.Event()
     settings = ElectionSettings(namespace="n", name="gracectl", identity="me", retry_period=0.05)
-    async with serving(serve) as port, transport_to(port, settings=HttpSettings(connections=3)) as transport:
+    async with answering(serve) as port, transport_to(port, settings=HttpSettings(connections=3)) as transport:
         clock = SystemClock()
         client = KubeClient(transport, clock)
         election = Election(transport, clock, Fence(clock), settings)
@@ -393,7 +378,7 @@ async def test_an_unused_connection_is_kept_for_the_next_wave(idle: float, conne
 
     # The API server closes one after 90 s: one that we use is never about to be closed.
     assert 60 <= HttpSettings().idle < 90
-    async with serving(noted) as port, transport_to(port, settings=HttpSettings(idle=idle)) as transport:
+    async with answering(noted) as port, transport_to(port, settings=HttpSettings(idle=idle)) as transport:
         await transport.send(GET)
         await anyio.sleep(0.05)
         await transport.send(GET)
@@ -409,7 +394,7 @@ async def test_a_refused_token_is_renewed_once_and_the_request_repeated(tmp_path
 
     token = tmp_path / "token"
     token.write_text("old")
-    async with serving(picky) as port:
+    async with answering(picky) as port:
         credentials = Credentials(f"http://127.0.0.1:{port}", TokenFile(token, SystemClock()))
         async with transport_to(port, credentials) as transport:
             assert (await transport.send(GET)).status == 401
@@ -436,7 +421,7 @@ async def secure() -> AsyncGenerator[int, None]:
         names = {field[0][0]: field[0][1] for field in certificate.get("subject", ())}
         return web.Response(text=names.get("commonName", "anonymous"))
 
-    async with serving(who, server_tls()) as port:
+    async with answering(who, server_tls()) as port:
         yield port
 
 
@@ -496,7 +481,7 @@ async def test_a_server_without_tls_is_told_from_one_that_is_not_trusted() -> No
     async def ok(request: web.Request) -> web.Response:
         return web.Response()
 
-    async with serving(ok) as port:
+    async with answering(ok) as port:
         credentials = Credentials(f"https://127.0.0.1:{port}", FixedToken(), trust=OURS)
         async with transport_to(port, credentials) as transport:
             with pytest.raises(errors.Unreachable) as caught:

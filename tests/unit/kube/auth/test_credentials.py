@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from support.servers import answering
 from support.virtual import HandClock
 
 from gracectl.kube.auth.credentials import Credentials, CredentialsError
@@ -91,24 +92,14 @@ class IdentityProvider:
         """Serve while the block runs; yields the config of an auth provider."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
-        application = web.Application()
-        application.add_routes(
-            [web.get("/.well-known/openid-configuration", self._endpoints), web.post("/token", self._token)]
-        )
-        runner = web.AppRunner(application)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-            await site.start()
-            self.address = f"https://127.0.0.1:{runner.addresses[0][1]}"
+        async with answering(self._answer, context) as port:
+            self.address = f"https://127.0.0.1:{port}"
             yield {"client-id": "gracectl", "idp-issuer-url": self.address, "refresh-token": "again"}
-        finally:
-            await runner.cleanup()
 
-    async def _endpoints(self, request: web.Request) -> web.Response:
-        return web.json_response({"token_endpoint": f"{self.address}/token"})
-
-    async def _token(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.path == "/.well-known/openid-configuration":
+            return web.json_response({"token_endpoint": f"{self.address}/token"})
+        assert (request.method, request.path) == ("POST", "/token")
         self.refreshes.append({name: str(value) for name, value in (await request.post()).items()})
         return web.json_response({"id_token": self.token(len(self.refreshes))})
 
