@@ -7,6 +7,7 @@ process; the manager, which changes it, as long as a term of leadership.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import socket
@@ -276,6 +277,8 @@ class Controller:
 
     async def _run_manager(self) -> None:
         """Run the manager until cancelled."""
+        # Every change of the first lists would be told to all controllers, which decide nothing before they are live.
+        await self._cluster.wait_live()
         self._is_leading = True
         try:
             with open_manager(self._dependencies) as self._manager:
@@ -288,10 +291,11 @@ class Controller:
             self._is_leading = False
             if not self._stop.is_set():  # a standby keeps no state of its term
                 self._manager = self._idle_manager()
+                gc.collect()  # which is rare otherwise: the manager of the term has kept something of each node
 
     def _idle_manager(self) -> ControllerManager:
         """A manager that has done nothing, and follows nothing."""
-        with open_manager(self._dependencies) as manager:
+        with open_manager(msgspec.structs.replace(self._dependencies, cluster=empty_cluster_cache())) as manager:
             return manager
 
     async def _limit_writes(self) -> None:

@@ -172,7 +172,7 @@ class ClusterWatcher:
         only: Reading = WHOLE,
         rng: random.Random | None = None,
     ) -> None:
-        self.cluster = empty_cluster_cache()
+        self.cluster = empty_cluster_cache(by_name=bool(only.names))
         self._only, self._names = only, only.names
         self._selects = selects
         self._with_all_pods = with_all_pods

@@ -58,6 +58,8 @@ from gracectl.model.untrusted import Decoder
 
 # One empty map for all objects without annotations; for reading only, like every shared value.
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
+_ONLY_MIRROR: Final[Mapping[str, str]] = {names.MIRROR_POD: ""}
+"""Of all mirror pods without other annotations: nothing reads the checksum, and each node has some."""
 
 
 LONGEST_ANNOTATION: Final = 1024
@@ -406,11 +408,12 @@ def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longe
     if read is None:
         return _NO_ANNOTATIONS
     found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])
-    return {
+    kept = {
         name: value[: LONGEST_RELEASE if name == names.RELEASED_FROM else longest]
         for name, value in found
         if value is not None
     } or _NO_ANNOTATIONS
+    return _ONLY_MIRROR if kept.keys() == _ONLY_MIRROR.keys() else kept
 
 
 _NO_POD_SPEC: Final = wire.PodSpec()

@@ -52,7 +52,7 @@ class Sharing:
         self._strings: dict[str, str] = {}
         self._strings_limit = _SMALL
         self._labels = _LabelPool(self._read_labels)
-        self._owners = _Pool(_read_owners)
+        self._owners = _OwnerPool(_read_owners)
         self._tolerations = _Pool(_read_tolerations)
 
     def string(self, text: str | None) -> str:
@@ -152,6 +152,13 @@ class _Pool(Generic[V]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class _OwnerPool(_Pool[tuple[OwnerReference, ...]]):
+    """A node owns one mirror pod or a few, which are not worth an entry."""
+
+    def get(self, raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
+        return self._read(raw) if b'"kind":"Node"' in bytes(raw) else super().get(raw)
 
 
 class _LabelPool(_Pool[Mapping[str, str]]):

@@ -81,7 +81,7 @@ EVERY_NODE: Final = ManagedNodes(LabelSelector(), of_any_owner=True)
 def _karpenter_label(labels: Mapping[str, str]) -> str:
     if names.NODE_POOL in labels:
         return f"label {names.NODE_POOL}={harmless(labels[names.NODE_POOL])}"
-    for key in labels:
+    for key in labels if NODE_CLASS in "".join(labels) else ():
         if key.endswith(NODE_CLASS):
             group, _, kind = key.rpartition("/")
             if kind and group.startswith(KARPENTER_GROUPS):

@@ -284,8 +284,9 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return run_at_once(self.matcher.by_pod(pods))
 
 
-def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
-    """Empty caches with the indexes that terminations need; reflectors fill them. `instance_key`: the provider's."""
+def empty_cluster_cache(instance_key: InstanceKey = str.strip, *, by_name: bool = False) -> ClusterCache:
+    """Empty caches with the indexes that terminations need; reflectors fill them. `instance_key`: the provider's.
+    `by_name`: nodes have partitions by name."""
 
     def of_instance(thing: Node | NodeClaim) -> tuple[str, ...]:
         return (key,) if (key := instance_key(thing.provider_id)) else ()
@@ -293,7 +294,9 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     budgets: Cache[PodDisruptionBudget] = Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)})
     return ClusterCache(
         instance_key=instance_key,
-        nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance, BY_NAME: lambda node: (node.name,)}),
+        nodes=Cache(
+            "nodes", {BY_PROVIDER_ID: of_instance, **({BY_NAME: lambda node: (node.name,)} if by_name else {})}
+        ),
         pods=Cache(
             "pods",
             {

@@ -24,7 +24,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.kube.cache import T, Writable
+from gracectl.kube.cache import Key, T, Writable
 from gracectl.kube.cache.identity import ClusterIdentity
 from gracectl.kube.cache.reading import is_absent
 from gracectl.kube.client import KubeClient, Page
@@ -222,6 +222,8 @@ class Reflector(Generic[T]):
         self._has_refused = False
         self._absences = 0
         self._undecodable += len(undecodable)
+        if not self.live:
+            await self._fill(objects, {found.key for found in undecodable})
         self._take_over(objects, undecodable)
         self._version = version
         self._listed_at = self._clock.monotonic()
@@ -229,6 +231,15 @@ class Reflector(Generic[T]):
         self._has_lost_connection = False
         self._lists += 1
         return True
+
+    async def _fill(self, objects: list[T], aside: set[Key]) -> None:
+        """Put the objects of the first list, from which nobody decides yet: a million in one step would stop the
+        process for seconds, and cost it the Lease."""
+        for number, each in enumerate(objects, start=1):
+            if each.key not in aside:
+                self._cache.put(each)
+            if number % _EVENTS_BETWEEN_YIELDS == 0:
+                await anyio.lowlevel.checkpoint()
 
     def _pages(self) -> AsyncGenerator[Page[T], None]:
         settings = self._settings

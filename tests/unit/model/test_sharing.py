@@ -44,6 +44,19 @@ def test_pods_of_one_workload_share_all_that_is_equal() -> None:
     assert (first.name, second.name) == ("web-1", "web-2")
 
 
+def test_mirror_pods_leave_nothing_in_the_pools() -> None:
+    decode = PodDecoder()
+    bodies = [msgspec.json.decode(pod(number, "proxy", f"node-{number}")) for number in range(3)]
+    for number, body in enumerate(bodies):
+        body["metadata"]["annotations"] = {names.MIRROR_POD: f"checksum-{number}"}
+        body["metadata"]["ownerReferences"] = [{"kind": "Node", "name": f"node-{number}", "uid": f"of-{number}"}]
+    first, *others = [decode(msgspec.json.encode(body)) for body in bodies]
+    assert [each.owners[0].uid for each in (first, *others)] == ["of-0", "of-1", "of-2"]
+    assert decode.sharing.sizes()[2] == 0
+    assert names.MIRROR_POD in first.annotations
+    assert all(each.annotations is first.annotations for each in others)
+
+
 def test_pods_of_different_workloads_do_not() -> None:
     decode = PodDecoder()
     first, second = decode(pod(1)), decode(pod(2, workload="db"))

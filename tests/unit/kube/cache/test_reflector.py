@@ -6,6 +6,7 @@ import logging
 import random
 
 import anyio
+import anyio.lowlevel
 import pytest
 from support.servers import FOREVER, LOST, World, answer, bookmark, event, expired, lease, page, refusal
 
@@ -34,6 +35,22 @@ async def test_nothing_is_told_before_the_list_is_complete() -> None:
     async with world.running(4):
         assert not world.cache.live
         assert world.told == []
+
+
+async def test_a_first_list_of_many_leaves_turns_to_other_tasks() -> None:
+    world, turns = World(), [0]
+    world.transport.answers.append(page(9, *(lease(f"l-{number:03}", 3) for number in range(350))))
+
+    async def others() -> None:
+        while not world.cache.live:
+            turns.append(len(world.told))
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(others)
+        async with world.running(1):
+            assert len(world.told) == 350
+    assert {100, 200, 300} <= {*turns}
 
 
 async def test_resumes_from_the_last_version_of_an_event_a_deletion_or_a_bookmark() -> None:
