@@ -277,7 +277,7 @@ class Controller:
 
     async def _run_manager(self) -> None:
         """Run the manager until cancelled."""
-        # Every change of the first lists would be told to all controllers, which decide nothing before they are live.
+        # Controllers decide nothing before: to hear of each object of the first lists takes as long as to decode it.
         await self._cluster.wait_live()
         self._is_leading = True
         try:

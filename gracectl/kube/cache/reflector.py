@@ -233,7 +233,7 @@ class Reflector(Generic[T]):
         return True
 
     async def _fill(self, objects: list[T], aside: set[Key]) -> None:
-        """Put the objects of the first list, from which nobody decides yet: a million in one step would stop the
+        """Put the objects of the first list, from which no controller decides yet: a million in one step would stop the
         process for seconds, and cost it the Lease."""
         for number, each in enumerate(objects, start=1):
             if each.key not in aside:
