@@ -130,26 +130,30 @@ async def test_a_node_drain_is_paused_frozen_closed_and_canceled(drain_story: St
     await story.controller(voluntary=ALL)
     nodes = await story.nodes("a", "b", "c", "d")
     name = await story.node_drain("steps", action="Drain", nodeNames=nodes, paused=True, waitForReplacement=False)
-    await story.sight.until("it is observed", lambda: counts(story, name).get("pending") == 4)
-    assert not any(is_cordoned(story, node) for node in nodes)
+    await story.sight.until("it is paused", lambda: counts(story, name).get("pending") == 4)
 
+    async def until_held(words: str, **spec: Any) -> None:
+        """Change the spec, and wait until it says what holds it as it is now."""
+        changed = await story.patch("NodeDrain", name, {"spec": spec})
+        generation = changed["metadata"]["generation"]
+        await story.sight.until(
+            f"it says {words}",
+            lambda: (
+                seen_drain(story, name)["status"].get("observedGeneration") == generation
+                and words in condition(story, name, names.PROGRESSING)["message"]
+            ),
+        )
+        assert not any(is_cordoned(story, node) for node in nodes)
+
+    await until_held("window", paused=False, windows=NEVER_OPEN)
     freeze = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.FREEZE, "namespace": story.namespace}}
     path = f"/api/v1/namespaces/{story.namespace}/configmaps"
     await ask(story.api, "POST", path, {**freeze, "data": {"reason": "launch day", "by": "e2e"}})
-    await story.patch("NodeDrain", name, {"spec": {"paused": False}})
-    await story.sight.until(
-        "it says that it is frozen", lambda: "launch day" in str(seen_drain(story, name)["status"].get("conditions"))
-    )
-    await story.patch("NodeDrain", name, {"spec": {"windows": NEVER_OPEN}})
+    await until_held("launch day")
+    await until_held("launch day", windows=None)
+    await until_held("launch day", windows=NEVER_OPEN)
     await ask(story.api, "DELETE", f"{path}/{names.FREEZE}")
-    await story.sight.until(
-        "it says that no window is open",
-        lambda: (
-            "window" in str(condition(story, name, names.PROGRESSING)) + str(condition(story, name, names.BLOCKED))
-            and "launch day" not in str(seen_drain(story, name)["status"].get("conditions"))
-        ),
-    )
-    assert not any(is_cordoned(story, node) for node in nodes)
+    await until_held("window")
     await pinned(story, nodes[3])
     await story.patch("NodeDrain", name, {"spec": {"windows": None, "maxConcurrent": 2}})
     await story.sight.until("two are drained", lambda: counts(story, name).get("drained", 0) >= 2)
