@@ -30,6 +30,7 @@ from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, board, command, drain, server, start, wheel
 from benchmarks.report import Machine, Outcome, save, saved, show
 from benchmarks.scenarios import (
+    campaign,
     deadlines,
     faults,
     interruption,
@@ -58,6 +59,7 @@ SCENARIOS: dict[str, Scenario] = {
     "faults": faults.run,
     "interruption": interruption.run,
     "tracing": tracing.run,
+    "campaign": campaign.run,
 }
 IN_ROUNDS: dict[str, Callable[..., Awaitable[Outcome]]] = {
     "pdb-chain": pdb_chain.run,
@@ -69,7 +71,7 @@ IN_ROUNDS: dict[str, Callable[..., Awaitable[Outcome]]] = {
 """Those that are repeated: medians of rounds, in turns."""
 BUSY = 1.5
 """Load for each processor above which nothing is published."""
-USUAL = tuple(name for name in SCENARIOS if name not in ("interruption", "tracing"))
+USUAL = tuple(name for name in SCENARIOS if name not in ("interruption", "tracing", "campaign"))
 """Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,

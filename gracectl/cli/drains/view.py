@@ -14,18 +14,23 @@ from rich.text import Text
 from gracectl.cli.console import Row, Table, marked
 from gracectl.cli.drains.followed import is_finished
 from gracectl.cli.format import counted, elapsed
+from gracectl.cli.output import command
 from gracectl.cli.report import Json, instant
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.names import BLOCKED, COMPLETE, FAILED, PROGRESSING
 from gracectl.model.nodedrain import Action, Blocker, Counts, NodeDrain, NodeProgress, NodeState
 from gracectl.model.times import format_time
 
+MOST_NAMED = 3
+"""Nodes of a command line."""
 DONE = (NodeState.DRAINED, NodeState.TERMINATED)
 VERBS = {Action.DRAIN: "drain", Action.TERMINATE: "terminate"}
 UNANSWERED_SECONDS = 15.0
 """A controller that leads answers a new NodeDrain within this time."""
 UNANSWERED = "no controller has answered; is `gracectl controller` running, in a version that knows NodeDrains?"
 BAD = ("failed", "canceling", "blocked")
+TELLING = (*BAD, "waiting", "paused")
+"""States with a message that says more than the counts."""
 
 
 def state_of(drain: NodeDrain) -> str:
@@ -75,13 +80,17 @@ def drains_table(drains: Sequence[NodeDrain], at: float) -> Table:
                 elapsed(max(at - drain.created, 0.0)),
                 _end(drain, at) or "-",
                 drain.requested_by or "-",
-                why(drain) or drain.reason,
+                _message(drain),
             )
         )
         for drain in sorted(drains, key=lambda drain: (-drain.created, drain.name))
     ]
     headers = ("name", "action", "state", "done", "age", "ends", "by", "message")
     return Table(headers, rows, frozenset({"done", "age"}), has_message=True, droppable=("by", "ends"))
+
+
+def _message(drain: NodeDrain) -> str:
+    return (why(drain) if state_of(drain) in TELLING else "") or drain.reason or why(drain)
 
 
 def story(drain: NodeDrain, at: float) -> RenderableType:
@@ -97,14 +106,17 @@ def _story(drain: NodeDrain, at: float) -> Iterator[RenderableType]:
         f"{counted(total, 'node')}, {drain.max_concurrent} at a time" if total else f"{drain.max_concurrent} at a time"
     )
     yield Text.assemble(f"{drain.name}: ", _colored(state), f": {VERBS[drain.action]} {nodes}")
-    who = f"requested by {drain.requested_by or 'unknown'} {elapsed(max(at - drain.created, 0.0))} ago"
-    yield Text(f"{who} ({format_time(drain.created)}){f': {drain.reason}' if drain.reason else ''}")
+    who = f" by {drain.requested_by}" if drain.requested_by else ""
+    reason = f": {drain.reason}" if drain.reason else ""
+    yield Text(f"requested {elapsed(max(at - drain.created, 0.0))} ago ({format_time(drain.created)}){who}{reason}")
     if counts.total:
         yield Text(f"done: {counts_text(counts)}{_times(drain, at)}")
     elif state == "new" and at - drain.created > UNANSWERED_SECONDS:
         yield marked(UNANSWERED, is_blocking=True)
-    if text := why(drain):
-        yield marked(text, is_blocking=state in BAD) if state in (*BAD, "waiting", "paused") else Text(text)
+    if state in TELLING and (text := why(drain)):
+        stuck = [node.name for node in drain.nodes if node.state is NodeState.DRAINING and node.blocked_by][:MOST_NAMED]
+        helps = f"see what helps: {command('status', *stuck)}" if stuck and state == "blocked" else ""
+        yield marked(text, helps, is_blocking=state in BAD)
     shown = [node for node in drain.nodes if node.state not in DONE]
     if shown:
         yield Text()
