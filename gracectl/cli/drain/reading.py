@@ -36,7 +36,7 @@ from gracectl.inspect.watcher import snapshot_of
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
-from gracectl.kube.errors import Forbidden
+from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.resources import NODE_DRAINS, NODES
 from gracectl.model.node import Node
 from gracectl.model.nodedrain import MOST_NODES, OnUndrainable
@@ -166,11 +166,15 @@ async def _campaign(
     is_wanted = 1 < len(nodes) <= MOST_NODES and leadership.state is LeaderState.ACTIVE and options.campaign is not None
     if options.rotation is None and not is_wanted:
         return None
-    if await connection.client.serves(NODE_DRAINS):
-        return options.campaign
-    if options.rotation is not None:
+    try:
+        is_served = await connection.client.serves(NODE_DRAINS)
+    except ApiError:
+        if options.rotation is not None:
+            raise
+        return None
+    if options.rotation is not None and not is_served:
         raise NotServedHere
-    return None
+    return options.campaign if is_served else None
 
 
 def _for_any_node(settings: Settings) -> Settings:
