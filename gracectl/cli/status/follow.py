@@ -205,15 +205,16 @@ class StatusFollower:
         return draining_nodes(self.watcher.cluster, self._settings, now, self.watcher.has_pods_of), now
 
     async def _poll_leadership(self) -> None:
-        """Read the Lease again and again, and the budgets of nodes, which hold nodes that are due."""
+        """Read the Lease again and again; for nodes that are due also what holds them: budgets of nodes, a freeze."""
         while True:
             if self._scope.selects_due is not None:
                 with suppress(ApiError):
                     self.node_budgets = await read_node_budgets(self._connection.client)
             self._reports = await read_owner_reports(self._connection.client, self.watcher.cluster, self._shown)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
-            namespace = freeze_namespace(self._election, self._leadership)
-            await fill_freeze(self._connection.client, self.watcher.cluster, namespace)
+            if self._scope.selects_due is not None:
+                namespace = freeze_namespace(self._election, self._leadership)
+                await fill_freeze(self._connection.client, self.watcher.cluster, namespace)
             self._settings = as_led(self._configured, self._leadership)
             self.statuses.configure(self._settings)
             self.polls += 1
