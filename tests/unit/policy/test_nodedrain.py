@@ -216,7 +216,7 @@ def test_terminate_beats_drain_and_then_the_older_wins() -> None:
     ({"current_healthy": 2, "expected_pods": 3, "disruptions_allowed": 0}, None, False),
     ({"current_healthy": 2, "expected_pods": 3, "disruptions_allowed": 1}, None, True),
 ])  # fmt: skip
-def test_whole_budgets(fields: dict[str, int], allowed: int | None, whole: bool) -> None:
+def test_whole_budgets(fields: dict[str, Any], allowed: int | None, whole: bool) -> None:
     assert is_whole(a_budget(**fields), allowed) is whole
     assert is_whole(None, allowed)
 
