@@ -44,18 +44,21 @@ from gracectl.controllers.finalizer.cleanup import (
     orphaned_instances,
     take_inventory,
 )
+from gracectl.controllers.termination.finalizer import finalizer_removal_patch
 from gracectl.controllers.termination.replacing import released_pods, try_return
 from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.auth.credentials import own_namespace
-from gracectl.kube.cache.reading import is_served, read_all
+from gracectl.kube.cache.reading import is_served, read_all, read_first_served
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
 from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.leader.takeover import Takeover
 from gracectl.kube.requests import Selection
-from gracectl.kube.resources import LEASES, NODE_BUDGETS
+from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_DRAINS
+from gracectl.model import names
 from gracectl.model.meta import Lease
+from gracectl.model.nodedrain import NodeDrain
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.runtime.supervise import ungrouped, while_running
@@ -105,8 +108,9 @@ class Uninstall:
         """Remove everything. Raises ConfigError before anything is changed, and ApiError."""
         lease = await self._lease()
         inventory = await take_inventory(self._client)  # raises Forbidden before anything is changed
-        if await is_served(self._client, (NODE_BUDGETS,)):
-            self._definitions.append(NODE_BUDGETS.qualified)
+        for resource in (NODE_BUDGETS, NODE_DRAINS):
+            if await is_served(self._client, (resource,)):
+                self._definitions.append(resource.qualified)
         if inventory.claims_resource is not None:
             self._definitions.append(inventory.claims_resource.qualified)
         if self._options.dry_run:
@@ -188,6 +192,8 @@ class Uninstall:
             self._note(leftover, RemovalOutcome.WOULD_BE_REMOVED if not leftover.reason else RemovalOutcome.FAILED)
         for kind, things in (("Node", inventory.nodes), ("NodeClaim", inventory.claims)):
             self._removals += [Removal(kind, thing.name, RemovalOutcome.WOULD_BE_REMOVED) for thing in things]
+        drains = await self._campaigns()
+        self._removals += [Removal(NODE_DRAINS.kind, each.name, RemovalOutcome.WOULD_BE_REMOVED) for each in drains]
         released = await self._released()
         self._removals += [Removal(POD, pod.full_name, RemovalOutcome.WOULD_BE_REMOVED) for pod in released]
         found = None if lease is None else LeaseReport(*lease.key, previous_holder=lease.holder)
@@ -207,11 +213,30 @@ class Uninstall:
                 break
         self._removals += [Removal(kind, name, RemovalOutcome.REMOVED) for kind, name in cleanup.removed]
         self._removals += [Removal(*key, RemovalOutcome.FAILED, why) for key, why in cleanup.failed.items()]
+        for drain in await self._campaigns():
+            self._removals.append(await self._release(drain))
         for pod in await self._released():  # now that no controller releases others
             why = await try_return(self._client, pod)
             outcome = RemovalOutcome.FAILED if why else RemovalOutcome.REMOVED
             self._removals.append(Removal(POD, pod.full_name, outcome, why))
         return self._report(None, inventory, tuple(cleanup.orphaned.values()))
+
+    async def _campaigns(self) -> list[NodeDrain]:
+        """NodeDrains with our finalizer."""
+        found = await read_first_served(self._client, (NODE_DRAINS,))
+        return [each for each in (found[1] if found else ()) if names.NODE_DRAIN in each.finalizers]
+
+    async def _release(self, drain: NodeDrain) -> Removal:
+        """Remove our finalizer from a NodeDrain; its nodes are reported as cordoned."""
+        patch = finalizer_removal_patch(drain, (names.NODE_DRAIN,))
+        assert patch is not None
+        try:
+            await self._client.patch(NODE_DRAINS, drain.key, patch, resource_version=drain.resource_version)
+        except NotFound:
+            pass
+        except ApiError as error:
+            return Removal(NODE_DRAINS.kind, drain.name, RemovalOutcome.FAILED, str(error))
+        return Removal(NODE_DRAINS.kind, drain.name, RemovalOutcome.REMOVED)
 
     async def _released(self) -> list[Pod]:
         try:

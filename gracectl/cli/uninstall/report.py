@@ -32,8 +32,8 @@ class RemovalOutcome(StrEnum):
 
 
 class Removal(JsonObject, frozen=True):
-    """An object of gracectl, the finalizer of a Node or NodeClaim, or the release of a Pod from its ReplicaSet.
-    `reason`: why it is not removed.
+    """An object of gracectl, the finalizer of a Node, NodeClaim or NodeDrain, or the release of a Pod from its
+    ReplicaSet. `reason`: why it is not removed.
     """
 
     kind: str
@@ -101,7 +101,10 @@ UNSEEN_PODS: Final = (
 )
 
 POD: Final = "Pod"
-_OF: Final = {"Node": "finalizer of {}node", "NodeClaim": "finalizer of {}nodeclaim", POD: "{}released pod"}
+_OF: Final = {
+    **{kind: f"finalizer of {{}}{kind.lower()}" for kind in ("Node", "NodeClaim", "NodeDrain")},
+    POD: "{}released pod",
+}
 """What is counted, with its number."""
 _DONE: Final = {RemovalOutcome.REMOVED: "removed", RemovalOutcome.WOULD_BE_REMOVED: "would be removed"}
 _RETURNED: Final = {RemovalOutcome.REMOVED: "returned", RemovalOutcome.WOULD_BE_REMOVED: "would be returned"}

@@ -14,6 +14,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import pointer
 from gracectl.model.node import Node
+from gracectl.model.nodedrain import NodeDrain
 from gracectl.policy.finalizers import FinalizerRule, needs_finalizer
 
 
@@ -39,7 +40,7 @@ async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
 
 
 def finalizer_removal_patch(
-    thing: Node | NodeClaim, finalizers: Collection[str] = names.FINALIZERS
+    thing: Node | NodeClaim | NodeDrain, finalizers: Collection[str] = names.FINALIZERS
 ) -> JsonPatch | None:
     """The patch that takes our finalizers off, by their places: the write is refused if the list has changed."""
     places = [place for place, each in enumerate(thing.finalizers) if each in finalizers]

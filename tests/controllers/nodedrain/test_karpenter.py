@@ -39,7 +39,7 @@ async def test_they_are_not_drained_by_us() -> None:
 
 
 async def test_one_that_is_being_terminated_counts() -> None:
-    """Somebody has deleted its claim before."""
+    """Its claim was deleted before."""
     async with karpenter_stage("k1", "k2") as (stage, _), stage.controller() as controller:
         await controller.wait_live()
         await stage.delete_claim("k1-claim")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
+from support.campaigns import NODE_DRAINS, a_campaign, campaign
 from support.clients import Leaving, configure, held, outcomes
 from support.rights import Account, Installed, Place, component_of, grants_of
 from support.rights_stories import (
     CONFIGURATIONS,
     NODE_CLAIMS_DEFINITION,
+    NODE_DRAINS_DEFINITION,
     SETS,
     Story,
     ValueSet,
@@ -30,6 +33,7 @@ from gracectl.policy.release import Release, release_patch
 
 pytestmark = pytest.mark.sockets
 
+HELD: Final = {"name": "c", "finalizers": [names.NODE_DRAIN]}
 EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
 """Only the chart has the hook."""
 MOST = [each for each in EVERY if each.id in ("definitions of claims", "replace first", "other names")]
@@ -53,6 +57,8 @@ async def it_is_taken_off(place: Place) -> None:
     if NODE_CLAIMS_DEFINITION in place.installed.definitions:
         await stage.add_nodes("claimed", claim=ClaimSpec())
     await stage.create(a_pod_manifest("stays", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+    if NODE_DRAINS_DEFINITION in place.installed.definitions:
+        await stage.call("POST", NODE_DRAINS, {**a_campaign(action="Drain"), "metadata": HELD})
     for path in ("/nodes/n2$", "/nodeclaims/claimed-claim$"):
         hook.before.add(Rule(fault=Refuse(409), method="PATCH", path=path, count=1))
     async with leading(place):
@@ -63,6 +69,8 @@ async def it_is_taken_off(place: Place) -> None:
         await _leave(place)
     assert held(stage) == []
     assert stage.node("n1") is None
+    if NODE_DRAINS_DEFINITION in place.installed.definitions:
+        assert "finalizers" not in (campaign(stage) or {})["metadata"]
 
 
 async def _leave(place: Place) -> None:
