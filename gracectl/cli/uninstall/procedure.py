@@ -108,9 +108,10 @@ class Uninstall:
         """Remove everything. Raises ConfigError before anything is changed, and ApiError."""
         lease = await self._lease()
         inventory = await take_inventory(self._client)  # raises Forbidden before anything is changed
-        for resource in (NODE_BUDGETS, NODE_DRAINS):
-            if await is_served(self._client, (resource,)):
-                self._definitions.append(resource.qualified)
+        if await is_served(self._client, (NODE_BUDGETS,)):
+            self._definitions.append(NODE_BUDGETS.qualified)
+        if await is_served(self._client, (NODE_DRAINS,)):
+            self._definitions.append(NODE_DRAINS.qualified)
         if inventory.claims_resource is not None:
             self._definitions.append(inventory.claims_resource.qualified)
         if self._options.dry_run:

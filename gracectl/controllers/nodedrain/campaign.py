@@ -34,7 +34,7 @@ from gracectl.policy.nodedrain import (
     beats,
     is_whole,
 )
-from gracectl.policy.pace import DisruptionSlot, is_replaced
+from gracectl.policy.pace import DisruptionSlot, is_blocked, is_replaced
 from gracectl.policy.remedies import remedy
 from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import VoluntarySettings
@@ -236,6 +236,12 @@ class Views:
             gated_since=campaign.gated.get(reference),
             was_retried=reference in campaign.retried,
         )
+
+    def is_blocked(self, node: Node) -> bool:
+        """Whether a pod of the node in progress is blocked for as long as its owner likes."""
+        state = self._registry.get(node.name)
+        plan = None if state is None else state.drain.plan
+        return plan is not None and is_blocked(plan)
 
     # -- how far a node is ---------------------------------------------------------------------------------------------
 

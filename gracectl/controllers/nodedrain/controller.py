@@ -8,7 +8,7 @@ shown; at most one write of a status a second; a crash between any two writes lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
@@ -18,17 +18,19 @@ import msgspec
 from gracectl.controllers.disruption.candidate import CandidateKey
 from gracectl.controllers.disruption.pace import Pace
 from gracectl.controllers.drains import ForecastNode
-from gracectl.controllers.nodedrain.actions import NodeActions, hold_of_node_budgets
+from gracectl.controllers.nodedrain.actions import NodeActions
 from gracectl.controllers.nodedrain.campaign import Campaign, Failure, Views, note_awaited
 from gracectl.controllers.nodedrain.status import conditions_of, is_change, refused_status, scope_of, status_of
+from gracectl.controllers.nodedrain.turns import REFRESH_SECONDS, Turns
 from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.finalizer import added_finalizer_patch, finalizer_removal_patch
 from gracectl.controllers.termination.registry import Registry
 from gracectl.controllers.termination.state import NodeState as TerminationState
 from gracectl.kube.cache import Cache
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.events import EventType, Subject
 from gracectl.kube.patching import delete
-from gracectl.kube.requests import MergePatch
+from gracectl.kube.requests import MergePatch, Patch
 from gracectl.kube.resources import NODE_DRAINS
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
@@ -36,27 +38,20 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import ConfigMap, natural_key
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
-from gracectl.model.nodedrain import MOST_NODES, Action, NodeDrain, NodeState, OnUndrainable, Order
+from gracectl.model.nodedrain import MOST_NODES, Action, NodeDrain, NodeState
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Never
-from gracectl.policy.confirmation import AGREE_SECONDS
-from gracectl.policy.disruption import Hold, HoldReason, hold_of_pace
+from gracectl.policy.disruption import Hold
 from gracectl.policy.explain import listed
-from gracectl.policy.freeze import hold_to_begin
 from gracectl.policy.nodedrain import (
     LONGEST_CANCEL_SECONDS,
     UNFINISHED,
     CampaignDecision,
-    Forecasted,
     NodeDecision,
     Record,
     decide,
 )
-from gracectl.policy.pace import DisruptionRank
-from gracectl.policy.pace import is_blocked as is_drain_blocked
 from gracectl.policy.returning import recreating_controller
-from gracectl.policy.voluntary import Cause
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -71,9 +66,6 @@ WRITES: Final = 10
 
 ROUNDS: Final = 4
 """Decisions in one look, each after the writes of the one before."""
-
-REFRESH_SECONDS: Final = 1.0
-"""Minimum time between two forecasts of a node, and between two counts of its pods."""
 
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a failed write is tried again; doubled each time."""
@@ -92,14 +84,13 @@ class NodeDrainController:
         backoff: Callable[[float, float], Backoff],
     ) -> None:
         self._context, self._cluster = context, context.cluster
-        self._drains, self._registry, self._pace, self._forecast = drains, registry, pace, forecast
-        self._backoff = backoff
+        self._drains, self._registry, self._backoff = drains, registry, backoff
         self._campaigns: dict[str, Campaign] = {}
         self._views = Views(context, registry, self._campaigns)
         self._actions = NodeActions(context)
         self._decisions: dict[str, CampaignDecision] = {}
         self._written: dict[str, dict[str, Any]] = {}  # by UID: the last status
-        self._begin_holds: dict[str, Hold] = {}  # by UID: what kept a node from beginning in the last look
+        self._turns = Turns(context, pace, self._views, self._campaigns, forecast)
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         drains.subscribe(self._drain_changed, replay=True)
         self._cluster.nodes.subscribe(self._node_changed)
@@ -121,12 +112,7 @@ class NodeDrainController:
         granted."""
         await self._wait_live()
         for drain in self._drains.values():
-            campaign = self._campaign(drain)
-            for reference in campaign.records if campaign.is_active and drain.action is Action.TERMINATE else ():
-                node = self._views.node(campaign, reference)
-                if node is not None and campaign.drives(node) and node.deletion_timestamp is None:
-                    self._pace.hold(key := CandidateKey("campaign", node.name))
-                    campaign.asked.add(key)
+            self._turns.take_slots(self._campaign(drain))
 
     async def _wait_live(self) -> None:
         await self._cluster.wait_live()
@@ -156,14 +142,14 @@ class NodeDrainController:
         campaign = self._campaign(drain)
         drain = campaign.drain
         if drain.deletion_timestamp is None and names.NODE_DRAIN not in drain.finalizers:
-            await self._patch(campaign, {"metadata": {"finalizers": [*drain.finalizers, names.NODE_DRAIN]}})
+            await self._patch(campaign, added_finalizer_patch(drain, names.NODE_DRAIN))
         if drain.start_time is None and drain.deletion_timestamp is None:
             await self._fix_scope(campaign)
         if campaign.is_active:
             requeue = await self._advance(campaign)
         else:
             self._decisions.pop(name, None)
-            self._release(campaign, ())
+            self._turns.release(campaign)
             requeue = None
         drain = campaign.drain
         if drain.deletion_timestamp is not None:
@@ -180,11 +166,11 @@ class NodeDrainController:
         drain, now = campaign.drain, self._context.clock.now()
         records, refusal = self._scope(drain)
         if refusal:
-            await self._patch(campaign, {"status": refused_status(drain, refusal, now)}, "status")
+            await self._patch(campaign, MergePatch({"status": refused_status(drain, refusal, now)}), "status")
             self._emit(drain, EventReason.NODE_DRAIN_FAILED, f"cannot begin: {refusal}", "Warning")
             return
         status = {"observedGeneration": drain.generation, "startTime": format_time(now), "scope": scope_of(records)}
-        await self._patch(campaign, {"status": status}, "status")
+        await self._patch(campaign, MergePatch({"status": status}), "status")
         missing = [reference for reference, record in records if record is Record.FAILED]
         campaign.shown |= dict.fromkeys(missing, (NodeState.FAILED, now, "does not exist"))
         by = f" for {drain.requested_by}" if drain.requested_by else ""
@@ -212,31 +198,21 @@ class NodeDrainController:
         """Decide, act, and write the status; returns when to look again."""
         for _ in range(ROUNDS):
             now = self._context.clock.now()
-            hold = self._hold(campaign.drain, now)
-            await self._refresh_forecasts(campaign)
+            hold = self._turns.hold(campaign.drain, now)
+            await self._turns.refresh_forecasts(campaign)
             decision = decide(campaign.drain, self._views.of(campaign), hold, now)
             self._decisions[campaign.drain.name] = decision
             self._note(campaign, decision)
             if not await self._act(campaign, decision):
                 break
-        hold = hold or self._begin_holds.get(campaign.uid)
+        hold = hold or self._turns.holds.get(campaign.uid)
         wait = await self._write_status(campaign, decision, hold)
         instants = [decision.next_change, None if hold is None else hold.until, *self._views.settles_at(campaign)]
         seconds = [at - now for at in instants if at is not None and at > now]
         seconds += [each.next_try - self._context.clock.monotonic() for each in campaign.failures.values()]
         seconds += [] if wait is None else [wait]
-        seconds += self._confirmations(campaign, decision)
+        seconds += self._turns.confirmations(campaign, decision)
         return Requeue(max(min(seconds), 0.001)) if seconds else None
-
-    def _hold(self, drain: NodeDrain, now: float) -> Hold | None:
-        """What keeps every node from beginning."""
-        if drain.deletion_timestamp is not None:
-            return None
-        if drain.paused:
-            patch = '{"spec":{"paused":false}}'
-            text = f"paused; to resume it: kubectl patch nodedrain {drain.name} --type merge -p '{patch}'"
-            return Hold(HoldReason.PAUSED, text)
-        return hold_to_begin(self._cluster.freeze(now), drain.windows, "spec.windows", now)
 
     def _note(self, campaign: Campaign, decision: CampaignDecision) -> None:
         """Note since when each node is in its state, and what the campaign waits for."""
@@ -256,67 +232,13 @@ class NodeDrainController:
             if each.node.record not in UNFINISHED and (handover := campaign.handovers.pop(reference, None)):
                 campaign.durations.append(now - handover.slot.since)
         note_awaited(campaign, [each.node.reference for each in decision.nodes if each.record is Record.IN_PROGRESS])
-        wanted = {CandidateKey("campaign", name) for name in campaign.active if not self._is_shown_ending(name)}
-        self._release(
-            campaign, {*wanted, *(CandidateKey("campaign", each.partition("/")[0]) for each in decision.candidates)}
-        )
-
-    def _is_shown_ending(self, name: str) -> bool:
-        node = self._cluster.node(name)
-        return node is None or (node.deletion_timestamp is not None and self._context.manages(node))
-
-    def _release(self, campaign: Campaign, wanted: Iterable[CandidateKey]) -> None:
-        for key in campaign.asked - {*wanted}:
-            self._pace.forget(key)
-            campaign.asked.discard(key)
-
-    # -- forecasts -----------------------------------------------------------------------------------------------------
-
-    async def _refresh_forecasts(self, campaign: Campaign) -> None:
-        """Forecast pending nodes once, for their order, and again in their turn; blocked ones while they are."""
-        drain, now = campaign.drain, self._context.clock.now()
-        is_ordered = drain.order is Order.BY_FORECAST or drain.on_undrainable is not OnUndrainable.WAIT
-        for reference, record in campaign.records.items():
-            if record not in UNFINISHED or (node := self._views.node(campaign, reference)) is None:
-                continue
-            known, is_ours = campaign.forecasts.get(reference), campaign.drives(node)
-            is_stale = known is None or now - known.at >= REFRESH_SECONDS
-            if is_ours and is_stale and self._is_blocked(node):
-                await self._forecast_node(campaign, reference)
-            elif not is_ours and is_ordered and is_stale and (known is None or isinstance(known.answer, Never)):
-                await self._forecast_node(campaign, reference)
-                await anyio.lowlevel.checkpoint()
-
-    async def _forecast_node(self, campaign: Campaign, reference: str) -> Forecasted | None:
-        seconds = campaign.drain.timeout if campaign.drain.action is Action.TERMINATE else None
-        found = await self._forecast(reference.partition("/")[0], seconds)
-        if found is not None:
-            campaign.forecasts[reference] = found
-        return found
-
-    def _is_blocked(self, node: Node) -> bool:
-        state = self._registry.get(node.name)
-        plan = None if state is None else state.drain.plan
-        return plan is not None and is_drain_blocked(plan)
-
-    def _confirmations(self, campaign: Campaign, decision: CampaignDecision) -> list[float]:
-        """Seconds until a second forecast of a blocked node may confirm that it never ends."""
-        now = self._context.clock.now()
-        found: list[float] = []
-        for each in decision.nodes:
-            forecast = each.node.forecast
-            if each.state is not NodeState.DRAINING or forecast is None or each.node.is_undrainable:
-                continue
-            if each.node.plan is not None and is_drain_blocked(each.node.plan):
-                instants = (forecast.at + REFRESH_SECONDS, forecast.at + AGREE_SECONDS)
-                found += [at - now for at in instants if at > now]
-        return found
+        self._turns.keep_slots(campaign, decision.candidates)
 
     # -- acts ----------------------------------------------------------------------------------------------------------
 
     async def _act(self, campaign: Campaign, decision: CampaignDecision) -> bool:
         """Carry out a decision; returns whether to decide again."""
-        begins, is_news = await self._choose(campaign, decision)
+        begins, is_news = await self._turns.choose(campaign, decision)
         acts = [
             *((reference, self._actions.give_back) for reference in decision.returns),
             *((reference, self._actions.stop) for reference in decision.stops),
@@ -357,59 +279,6 @@ class NodeDrainController:
         after = self._views.node(campaign, reference)
         return after is None or before != (after.resource_version, reference in campaign.sent)
 
-    async def _choose(self, campaign: Campaign, decision: CampaignDecision) -> tuple[list[str], bool]:
-        """The candidates that begin now; and whether to decide again first, as one has turned out undrainable."""
-        self._begin_holds.pop(campaign.uid, None)
-        chosen: list[str] = []
-        asked = 0
-        for place, reference in enumerate(decision.candidates):
-            if asked >= decision.free:
-                break
-            node = self._views.node(campaign, reference)
-            if node is None:
-                return [], True
-            if campaign.drain.on_undrainable is not OnUndrainable.WAIT and not self._is_fresh(campaign, reference):
-                found = await self._forecast_node(campaign, reference)
-                if found is not None and isinstance(found.answer, Never):
-                    return [], True
-            is_terminate = campaign.drain.action is Action.TERMINATE
-            if is_terminate and (hold := self._hold_of_node(campaign, node, place, chosen)):
-                key = CandidateKey("campaign", node.name)
-                if hold.reason is not HoldReason.PACE or self._pace.is_denied(key):
-                    self._begin_holds[campaign.uid] = self._begin_holds.get(campaign.uid, hold).or_earlier(hold)
-                asked += hold.reason is HoldReason.PACE
-                continue
-            self._views.begin_handover(campaign, reference, node)
-            chosen.append(reference)
-            asked += 1
-        return chosen, False
-
-    def _is_fresh(self, campaign: Campaign, reference: str) -> bool:
-        known = campaign.forecasts.get(reference)
-        return known is not None and self._context.clock.now() - known.at < REFRESH_SECONDS
-
-    def _hold_of_node(self, campaign: Campaign, node: Node, place: int, chosen: Iterable[str]) -> Hold | None:
-        """What keeps this node from beginning to be terminated: its node disruption budgets, or the pace. `chosen`:
-        nodes that begin now."""
-        now, key = self._context.clock.now(), CandidateKey("campaign", node.name)
-        draining = [*self._begun_nodes(), *(self._views.node(campaign, each) for each in chosen)]
-        begun = [each for each in draining if each is not None]
-        if (hold := hold_of_node_budgets(self._context.admitter, node, begun, now)) is not None:
-            self._pace.forget(key)
-            campaign.asked.discard(key)
-            return hold
-        campaign.asked.add(key)
-        started = campaign.drain.start_time or now
-        rank = DisruptionRank(False, len(Cause), started, float(place), node.name)
-        if self._pace.has_slot(key, rank):
-            return None
-        return hold_of_pace(str(self._pace), self._context.settings.policy)
-
-    def _begun_nodes(self) -> list[Node]:
-        """Nodes that campaigns drain in order to delete them."""
-        campaigns = [each for each in self._campaigns.values() if each.drain.action is Action.TERMINATE]
-        return [node for each in campaigns for name in each.active if (node := self._cluster.node(name)) is not None]
-
     # -- the object ----------------------------------------------------------------------------------------------------
 
     async def _write_status(self, campaign: Campaign, decision: CampaignDecision, hold: Hold | None) -> float | None:
@@ -420,7 +289,7 @@ class NodeDrainController:
             return None
         if not campaign.writes.take():
             return campaign.writes.statistics().next_in
-        await self._patch(campaign, {"status": status}, "status")
+        await self._patch(campaign, MergePatch({"status": status}), "status")
         before = self._written.get(campaign.uid)
         self._written[campaign.uid] = {key: value for key, value in status.items() if key != "scope"}
         self._report(campaign, decision, before)
@@ -463,18 +332,18 @@ class NodeDrainController:
             counts = decision.counts()
             message = f"canceled: {counts.done} of {counts.total} nodes done, {counts.canceled} left or returned{also}"
             self._emit(drain, EventReason.NODE_DRAIN_CANCELED, message, "Warning" if held else "Normal")
-        finalizers = [each for each in drain.finalizers if each != names.NODE_DRAIN]
-        await self._patch(campaign, {"metadata": {"finalizers": finalizers or None}})
+        if (patch := finalizer_removal_patch(drain, (names.NODE_DRAIN,))) is not None:
+            await self._patch(campaign, patch)
         self._decisions.pop(drain.name, None)
         return None
 
-    async def _patch(self, campaign: Campaign, body: Mapping[str, Any], subresource: str = "") -> None:
+    async def _patch(self, campaign: Campaign, patch: Patch, subresource: str = "") -> None:
         drain = campaign.drain
         try:
             after = await self._context.client.patch(
                 NODE_DRAINS,
                 drain.key,
-                MergePatch(body),
+                patch,
                 subresource=subresource,
                 uid=drain.uid,
                 resource_version=drain.resource_version,
@@ -494,9 +363,9 @@ class NodeDrainController:
     def _forget(self, name: str) -> None:
         self._decisions.pop(name, None)
         if (campaign := self._campaigns.pop(name, None)) is not None:
-            self._release(campaign, ())
+            self._turns.release(campaign)
             self._written.pop(campaign.uid, None)
-            self._begin_holds.pop(campaign.uid, None)
+            self._turns.holds.pop(campaign.uid, None)
 
     # -- Events --------------------------------------------------------------------------------------------------------
 

@@ -56,9 +56,14 @@ def finalizer_patch(rule: FinalizerRule, thing: Node | NodeClaim) -> JsonPatch |
         return JsonPatch([{"op": "replace", "path": _path(str(place)), "value": rule.name}])
     if not needs_finalizer(thing):
         return None
+    return added_finalizer_patch(thing, rule.name)
+
+
+def added_finalizer_patch(thing: Node | NodeClaim | NodeDrain, name: str) -> JsonPatch:
+    """The patch that adds this finalizer, which the object does not have."""
     if thing.finalizers:
-        return JsonPatch([{"op": "add", "path": _path("-"), "value": rule.name}])
-    return JsonPatch([{"op": "add", "path": _path(), "value": [rule.name]}])
+        return JsonPatch([{"op": "add", "path": _path("-"), "value": name}])
+    return JsonPatch([{"op": "add", "path": _path(), "value": [name]}])
 
 
 def _removal(place: int) -> dict[str, str]:
