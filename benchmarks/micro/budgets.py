@@ -23,6 +23,8 @@ BUDGETS: Final[Mapping[str, float | None]] = {
     "plan of 500 pods without a deadline, each": 7,
     "plan of 110 pods with a deadline, each": 7,
     "plan of 500 pods with a deadline, each": 7,
+    "forecast of 50 nodes, each of their pods": 133,
+    "forecast of 500 nodes, each of their pods": 133,
     "a pod's budgets, of 1,000 in 200 namespaces": 5,
     "a pod's budgets, of 1,000 in one namespace": 5,
     "a workload's budgets, of 100": 20,
@@ -50,6 +52,7 @@ BUDGETS: Final[Mapping[str, float | None]] = {
 GROWTH: Final[Mapping[str, tuple[str, float]]] = {
     "pod event, 150,000 pods cached": ("pod event, 1,000 pods cached", 2.0),
     "plan of 500 pods without a deadline, each": ("plan of 110 pods without a deadline, each", 1.5),
+    "forecast of 500 nodes, each of their pods": ("forecast of 50 nodes, each of their pods", 2.0),
     "a workload's budgets, of 2,000": ("a workload's budgets, of 100", 2.0),
     "a workload's budgets, of 2,000, half of them hostile": ("a workload's budgets, of 100", 2.0),
     "lane of 5,000: a pod's way through it": ("lane of 100: a pod's way through it", 2.0),
