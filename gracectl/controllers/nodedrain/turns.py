@@ -61,10 +61,11 @@ class Turns:
         """The candidates that begin now; and whether to decide again first, as one has turned out undrainable."""
         self.holds.pop(campaign.uid, None)
         chosen: list[str] = []
-        asked = 0
+        asked = looked_at = 0
         for place, reference in enumerate(decision.candidates):
             if asked >= decision.free:
                 break
+            looked_at += 1
             node = self._views.node(campaign, reference)
             if node is None:
                 return [], True
@@ -82,6 +83,8 @@ class Turns:
             self._views.begin_handover(campaign, reference, node)
             chosen.append(reference)
             asked += 1
+        # Others precede the rest by now: a slot that the rest gets would stay unused.
+        self.keep_slots(campaign, decision.candidates[:looked_at])
         return chosen, False
 
     def _is_fresh(self, campaign: Campaign, reference: str) -> bool:
