@@ -34,7 +34,9 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelQuery, SelectorError, parse_selector
+from gracectl.model.windows import Window
 from gracectl.policy.explain import listed
+from gracectl.policy.windows import parse_window
 from gracectl.runtime.supervise import ungrouped
 
 
@@ -250,6 +252,14 @@ def duration(zero: str | None) -> Callback:
         return found
 
     return parsed
+
+
+def window(text: str) -> Window:
+    """Window of an option. Raises BadParameter."""
+    try:
+        return parse_window(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def wait_option(help: str) -> Callable[[Command], Command]:

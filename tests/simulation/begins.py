@@ -1,5 +1,5 @@
 """Rules about when something voluntary begins: never in a freeze, outside of a window, or above the limits of a
-campaign; and a campaign that is gone has left nothing on any node.
+campaign; and a campaign that is canceled leaves nothing on any node.
 """
 
 from __future__ import annotations
@@ -120,10 +120,12 @@ class Begins(Rule):
         if not calm:
             return
         present = {each["metadata"]["uid"] for each in self.seen.stage.server.store.table(DRAINS)}
+        # A campaign that has completed leaves its nodes drained.
+        present |= {uid for uid, each in self._drains.items() if each.get("status", {}).get("completionTime")}
         for node in self.seen.living_nodes():
             mark = annotations_of(node.object).get(names.NODE_DRAIN, "")
             if mark and mark.split("/")[1] not in present and not is_deleted(node.object):
-                self.violated(f"{node.name} still has the mark of {mark}, which is gone")
+                self.violated(f"{node.name} still has the mark of {mark}, which was canceled")
 
 
 def _json(window: object) -> JsonObject:

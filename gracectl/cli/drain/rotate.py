@@ -10,34 +10,18 @@ from gracectl.cli.confirm import yes_option
 from gracectl.cli.drain.campaign import Campaign
 from gracectl.cli.drain.command import AT_ONCE, command_line, request
 from gracectl.cli.drain.reading import DrainOptions
-from gracectl.cli.options import ClusterTarget, NodeChoice, duration, node_arguments
+from gracectl.cli.options import ClusterTarget, NodeChoice, duration, node_arguments, window
 from gracectl.cli.output import Choice
 from gracectl.cli.settings import settings_options
 from gracectl.model.nodedrain import OnUndrainable, Order
 from gracectl.model.windows import Window
-from gracectl.policy.windows import invalid_window
 
 ORDERS = {"by-forecast": Order.BY_FORECAST, "oldest-first": Order.OLDEST_FIRST, "by-name": Order.BY_NAME}
 UNDRAINABLE = {each.lower(): each for each in OnUndrainable}
-FIELDS = 5
-"""Of a cron expression."""
 
 
 def _windows(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Window, ...]:
-    windows = tuple(map(window, texts))
-    if problem := invalid_window(windows, "--window"):
-        raise click.BadParameter(problem)
-    return windows
-
-
-def window(text: str) -> Window:
-    """Read `0 22 * * 1-5 8h Europe/Berlin`; the time zone may be left out. Raises BadParameter."""
-    words = text.split()
-    fields = 1 if text.startswith("@") else FIELDS
-    if len(words) - fields not in (1, 2):
-        example = "'0 22 * * 1-5 8h Europe/Berlin'"
-        raise click.BadParameter(f"{text!r}: give five fields of cron, a duration, and perhaps a time zone: {example}")
-    return Window(" ".join(words[:fields]), *words[fields:])
+    return tuple(map(window, texts))
 
 
 @click.command()

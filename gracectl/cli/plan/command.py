@@ -16,7 +16,7 @@ from rich.console import Console
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
 from gracectl.cli.format import counted
-from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments
+from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments, window
 from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
 from gracectl.cli.plan.export import plan_html, plan_svg
@@ -50,7 +50,7 @@ from gracectl.policy.confirmation import AGREE_SECONDS
 from gracectl.policy.fit import WindowFit, fit_window
 from gracectl.policy.pace import maximum_of
 from gracectl.policy.surroundings import Surroundings
-from gracectl.policy.windows import parse_window, window_state
+from gracectl.policy.windows import window_state
 
 SLOW_PODS = 500
 """The forecast of more pods takes a second or more."""
@@ -69,10 +69,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _window(context: click.Context, parameter: click.Parameter, text: str | None) -> Window | None:
-    try:
-        return None if text is None else parse_window(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    return None if text is None else window(text)
 
 
 def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -246,13 +243,13 @@ def forecast_plan(
 
 
 def fit_plan(
-    inputs: PlanInput, forecast: DrainForecast, window: Window | None, replacement_seconds: float | None = None
+    inputs: PlanInput, forecast: DrainForecast, chosen: Window | None, replacement_seconds: float | None = None
 ) -> WindowFit | None:
-    """Which nodes that are not requested yet are drained within a window, else within the windows of the settings, at
-    the pace of the settings; None: no window opens."""
+    """Which nodes that are not requested yet are drained within the chosen window, else within the windows of the
+    settings, at the pace of the settings; None: no window opens."""
     termination = inputs.settings.termination
     voluntary, cluster, now = termination.policy.voluntary, inputs.cluster, inputs.now
-    windows = voluntary.windows if window is None else (window,)
+    windows = voluntary.windows if chosen is None else (chosen,)
     state = window_state(windows, now)
     opens = now if state.is_open else state.until
     if not windows or opens is None or all(each.is_requested for each in forecast.nodes):

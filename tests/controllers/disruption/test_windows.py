@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from kubesim.server.api import JsonObject
+from support.campaigns import condition as campaign_condition
+from support.campaigns import create_campaign, until_complete
 from support.collector import figures
 from support.disruption import (
     AT_ONCE,
@@ -169,3 +171,19 @@ async def test_windows_of_a_node_disruption_budget_hold_the_nodes_that_it_select
         await patch_node_budget(stage, "pool-a", {"windows": [daily(later)]})
         await stage.until_gone("n1")
         assert ends(stage)[1] == (later, "n1")
+
+
+async def test_a_campaign_waits_for_the_windows_of_the_budgets_over_its_nodes() -> None:
+    """Each node begins when the window of its own budget opens, whichever opens first."""
+    async with staged("n1", "n2", settings=the_settings(**AT_ONCE)) as stage, stage.settled():
+        opens = {"n1": opens_in(stage, 30), "n2": opens_in(stage, 10)}
+        for node, at in opens.items():
+            await stage.patch_node(node, {"metadata": {"labels": {"pool": node}}})
+            await create_node_budget(stage, node, labels={"pool": node}, maxUnavailable=1, windows=[daily(at)])
+        await create_campaign(stage, nodeNames=["n1", "n2"], maxConcurrent=2, order="ByName")
+        await stage.clock.sleep(5)
+        assert campaign_condition(stage, names.PROGRESSING)[:2] == ("False", "OutsideWindow")
+        await until_complete(stage)
+        assert {node: at for at, node in ends(stage)} == pytest.approx(
+            {node: at + 2 for node, at in opens.items()}, abs=1
+        )

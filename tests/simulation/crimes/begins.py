@@ -82,7 +82,7 @@ async def begin_for_no_campaign(world: World) -> None:
     await _begin(world, "n1", "a/b")
 
 
-@says("begin: n1 still has the mark of c/.*, which is gone")
+@says("begin: n1 still has the mark of c/.*, which was canceled")
 async def forget_the_mark(world: World) -> None:
     await _begin(world, "n1", await _campaign(world))
     await world.stage.call("DELETE", f"{NODE_DRAINS}/c")

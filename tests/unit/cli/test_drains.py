@@ -14,7 +14,7 @@ import anyio
 import pytest
 from support.fleet import MERGE, Fleet, errors, played_fleet
 
-from gracectl.cli.drain.rotate import window
+from gracectl.cli.options import window
 from gracectl.model import names
 from gracectl.model.windows import Window
 from gracectl.runtime.clock import SystemClock
@@ -114,8 +114,8 @@ def test_a_window_is_five_fields_a_duration_and_a_time_zone(text: str, expected:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--window", "22:00-06:00"], "give five fields of cron, a duration, and perhaps a time zone"),
-    (["--window", "0 25 * * * 8h"], "--window[0].schedule: "),
+    (["--window", "22:00-06:00"], "is no window; give schedule, duration, time zone"),
+    (["--window", "0 25 * * * 8h"], "schedule: '0 25 * * *' is no cron schedule: bad hour"),
     (["--at-once", "0"], "give a number from 1 on, or a percentage from 1% to 100%"),
     (["--at-once", "101%"], "give a number from 1 on, or a percentage from 1% to 100%"),
     (["--on-undrainable", "skipp"], "Did you mean 'skip'?"),
