@@ -36,6 +36,7 @@ from e2e_support.siege import (
     Siege,
     annotated,
     besieged,
+    chart_access,
     lead,
     marked,
     node,
@@ -403,7 +404,7 @@ async def test_forged_reviews(budget_story: Story) -> None:
     [webhook] = free_ports(1)
     own = {"url": f"https://{HOST}:{webhook}", "name": story.run, "secret": f"{story.run}-tls"}
     try:
-        forger = await story.forger({})
+        forger = await story.forger({}, await chart_access(story))
         program = await story.controller(through=forger, admission={"listen": f"{HOST}:{webhook}", **own})
         await program.until_said("in use, valid until", PATIENCE)
         ready, _ = await story.nodes("a", "b")

@@ -19,6 +19,8 @@ from e2e_support.forger import Forger
 from e2e_support.program import Program
 from e2e_support.story import Story
 from gracectl.controllers import rbac
+from gracectl.kube.rbac import Permission
+from gracectl.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from gracectl.runtime.supervise import while_running
 
 MARK = "e2e-attack"
@@ -28,6 +30,10 @@ PATIENCE = 120.0
 """Seconds for what takes a few on an idle machine."""
 MOST_MEMORY = 400
 """MiB of the controller, of the 1,024 that the chart gives it."""
+ADMISSION_RIGHTS = (
+    *(Permission(verb, "secrets") for verb in ("get", "update", "create")),
+    *(Permission("get", each.plural, each.group) for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)),
+)
 AGAIN = 5
 """So many of the objects come once more, in lines of watches."""
 
@@ -142,11 +148,12 @@ async def untouched(story: Story, node: str) -> None:
 
 
 async def chart_access(story: Story) -> Access:
-    """A way into the cluster with the chart's rights, on all Leases and ConfigMaps instead of two by name."""
+    """A way into the cluster with the chart's rights, which there are only on objects of certain names."""
     rights = {*rbac.lease_rights((story.namespace, "gracectl")), *rbac.freeze_rights(story.namespace)}
     for name, value in vars(rbac).items():
         if name.endswith("RIGHTS"):
             rights.update(value)
+    rights.update(ADMISSION_RIGHTS)
     account = await story.enter(account_with(story, rights))
     return access_with(story, await token_of(story, account), "chart")
 
@@ -168,7 +175,7 @@ async def besieged(
 
     await before(story, attacked)
 
-    forger = await story.forger(attack.forgeries, None if "admission" in settings else await chart_access(story))
+    forger = await story.forger(attack.forgeries, await chart_access(story))
     # The three times of the Lease as they are shipped: they are what an attack runs against.
     election = {"namespace": story.namespace}
     program = await story.controller(through=forger, leaderElection=election, **settings)
