@@ -5,8 +5,8 @@ Read on demand, by name or within one namespace, and only where the feature is u
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -121,6 +121,8 @@ class WorkloadReads:
         self._clock = clock
         self._quota = MemoryQuota(LIMITS)
         self._reads: dict[Key, TokenBucket] = {}
+        self._changed: dict[Key, bool] = {}
+        """Whether a pod of a workload that is being read has changed."""
 
     def begin(self, key: Key) -> float:
         """Returns 0.0 if the workload may be read now, else after how many seconds."""
@@ -128,6 +130,26 @@ class WorkloadReads:
             self._reads.clear()
         bucket = self._reads.setdefault(key, TokenBucket(self._clock, READS_PER_SECOND, READS_AT_ONCE))
         return 0.0 if bucket.take() else bucket.statistics().next_in
+
+    @contextmanager
+    def reading(self, key: Key) -> Iterator[Callable[[], bool]]:
+        """Read the workload meanwhile; yields whether one of its pods has changed."""
+        self._changed[key] = False
+        has_changed = False
+        try:
+            yield lambda: has_changed
+        finally:
+            has_changed = self._changed.pop(key, True)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether any workload is being read."""
+        return bool(self._changed)
+
+    def note_change(self, key: Key) -> None:
+        """A pod of the workload has changed."""
+        if key in self._changed:
+            self._changed[key] = True
 
     def charged(self, key: Key, facts: WorkloadFacts) -> WorkloadFacts:
         """The facts, charged to their namespace, or why no more may be known of it."""

@@ -47,6 +47,8 @@ READ_AGAIN_SECONDS: Final = 60.0
 READ_BY_COMMAND_SECONDS: Final = 2.0
 CONFLICT_SECONDS: Final = 0.5
 """After a write that was not possible: the watch shows why, or the workload must be read again."""
+CHANGED_SECONDS: Final = 1.0
+"""The same if one of its pods has changed while it was read."""
 MOST_WORKLOADS: Final = 1_000
 """Known workloads, beyond which those that must be read again are forgotten."""
 CONCURRENCY: Final = 16
@@ -93,23 +95,29 @@ async def _read_workloads(context: StepContext, asking: list[PodPlan]) -> float:
     known, now = context.cluster.workloads, context.clock.monotonic()
     longest = READ_AGAIN_SECONDS if context.leaves_marks else READ_BY_COMMAND_SECONDS
     due: dict[Key, Pod] = {}
+    until_read = math.inf
     for pod in (entry.pod for entry in asking):
         key = facts_key(pod)
-        if key is not None and (key not in known or known[key].read_at + longest <= now):
+        if key is not None and key in known and (left := known[key].read_at + longest - now) > 0:
+            until_read = min(until_read, left)
+        elif key is not None:
             due.setdefault(key, pod)
     if due and len(known) > MOST_WORKLOADS:
         for key in [key for key, facts in known.items() if facts.read_at + longest <= now]:
             del known[key]
-    is_any_read, until_read = False, math.inf
+    is_any_read, reads = False, context.workload_reads
     for key, pod in due.items():
-        if seconds := context.workload_reads.begin(key):
+        if seconds := reads.begin(key):
             until_read = min(until_read, seconds)
             continue
         nodes = all_nodes(context.cluster) if context.leaves_marks else None
         settings = context.settings.policy.replace_first
         known.pop(key, None)
-        found = await read_facts(context.client, pod, key, settings, nodes=nodes, now=now)
-        known[key] = context.workload_reads.charged(key, found)
+        with reads.reading(key) as has_changed:
+            found = await read_facts(context.client, pod, key, settings, nodes=nodes, now=now)
+        if has_changed():
+            found = msgspec.structs.replace(found, read_at=now + CHANGED_SECONDS - longest)
+        known[key] = reads.charged(key, found)
         is_any_read = True
     return 0.0 if is_any_read else until_read
 

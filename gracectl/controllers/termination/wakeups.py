@@ -184,8 +184,11 @@ class NodeWakeups:
 
     def _workload_changed(self, pod: Pod | None) -> None:
         """A pod may replace another one, on any node, or leave the turn to it."""
-        workloads = self._context.cluster.workloads
-        if not workloads or pod is None or (key := facts_key(pod)) is None or workloads.pop(key, None) is None:
+        workloads, reads = self._context.cluster.workloads, self._context.workload_reads
+        if not (workloads or reads.is_reading) or pod is None or (key := facts_key(pod)) is None:
+            return
+        reads.note_change(key)
+        if workloads.pop(key, None) is None:
             return
         for state in self._registry.states():
             left = () if state.drain.plan is None else state.drain.plan.left

@@ -23,12 +23,13 @@ from support.replacing import (
     web,
 )
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
-from support.stories import WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
+from support.stories import START, WAYS_BACK, deletions, draining, evictions, keep, told, until, with_grace_period
 
 from gracectl.controllers.cluster import workloads
 from gracectl.controllers.cluster.workloads import read_workloads
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.watcher import snapshot
+from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.model.bounds import Limits
 from gracectl.model.times import format_time
@@ -127,6 +128,27 @@ async def test_a_pod_that_changes_all_the_time_does_not_make_us_read_its_workloa
                 await annotate_pod(stage, pod, {names.REPLACE_FIRST: "true", "owner": f"n{number}"})
                 await stage.clock.sleep(0.05)
             assert 20 <= len(stage.transport.of("get", "replicasets")) - before <= 45
+
+
+async def test_a_pod_that_changes_while_its_workload_is_read_is_seen_a_second_later() -> None:
+    """The list of pods is older than the replacement's readiness; the requests after it are slow."""
+    async with staged("n1", "n2", objects=with_budget({"minAvailable": 1}, ready=3.0)) as stage:
+        pod = await the_pod(stage)
+        send, is_slow = stage.transport.send, False
+
+        async def slowly(request: Request) -> Response:
+            response = await send(request)
+            if is_slow and request.path.endswith("/shop/pods"):
+                await stage.clock.sleep(1.5)
+            return response
+
+        stage.transport.send = slowly  # type: ignore[method-assign]
+        async with draining(stage, node_of(pod)):
+            await until(stage, 2.0)
+            is_slow = True
+            await annotate_pod(stage, pod, {"owner": "someone"})
+            await stage.until(lambda: bool(stage.evictions))
+            assert stage.clock.monotonic() - START < 10.0
 
 
 async def test_a_workload_with_many_volumes_costs_no_requests_for_each() -> None:
