@@ -192,7 +192,8 @@ class Pace(Rule):
             if since_gone > parse_seconds(settings.voluntary.pending_patience) - SECOND:
                 return False
         if CALM_LAG < since_gone < CREATED - SECOND:
-            return node.deleted_by == sender
+            # One that has led before, and lost its Lease meanwhile, no longer knows which pods the node had.
+            return node.deleted_by == sender and not self.seen.terms.elects
         starting = (
             pod
             for pod in self.seen.pods.values()
