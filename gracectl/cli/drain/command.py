@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
@@ -220,9 +221,11 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
             check(found, for_maintenance=options.for_maintenance, strictness=options.strictness)
         if found.inputs is None or not found.nodes:
             return None
-        stays = options.for_maintenance or bool(found.here)
-        seconds = options.deadline
-        forecast = forecast_plan(found.inputs, for_maintenance=stays, deadline_seconds=seconds, seen=seen)
+        stays, seconds, inputs = options.for_maintenance or bool(found.here), options.deadline, found.inputs
+        if (slots := _slots(found, options)[0]) is not None and slots < len(found.nodes):
+            # The chosen nodes that are not drained at the same time take each other's pods.
+            inputs = msgspec.structs.replace(inputs, around=msgspec.structs.replace(inputs.around, others=None))
+        forecast = forecast_plan(inputs, for_maintenance=stays, deadline_seconds=seconds, seen=seen)
         return without_controller(forecast, found.here)
 
     found = read(0.0)

@@ -12,7 +12,8 @@ from typing import Any
 
 import anyio
 import pytest
-from support.fleet import MERGE, Fleet, errors, played_fleet
+from e2e_support import manifests
+from support.fleet import MERGE, PODS, RUN, Fleet, errors, played_fleet
 
 from gracectl.cli.options import window
 from gracectl.model import names
@@ -102,6 +103,21 @@ def test_rotate_needs_a_confirmation_and_a_dry_run_creates_nothing(place: Fleet)
     assert (dry.exit_code, dry.stderr) == (0, "")
     assert "rotate alone, 0 pods" in dry.stdout
     assert len(place.ask("GET", DRAINS)["items"]) == before
+
+
+def test_nodes_that_are_drained_one_by_one_take_the_pods_of_each_other(place: Fleet) -> None:
+    for name in ("only-1", "only-2"):
+        place.held(name, pool="only")
+    workload = manifests.workload("Deployment", "only", RUN, replicas=1, spec={"nodeSelector": {"pool": "only"}})
+    place.ask("POST", "/apis/apps/v1/namespaces/default/deployments", workload)
+    pods = f"{PODS}?labelSelector=app%3Donly"
+    place.until("only runs", lambda: [each for each in place.ask("GET", pods)["items"] if each["spec"].get("nodeName")])
+
+    def says(at_once: str) -> bool:
+        result = place.run("drain", "-l", "pool=only", "--at-once", at_once, "--dry-run")
+        return "no other node fits" in result.stdout
+
+    assert (says("2"), says("1")) == (True, False)
 
 
 @pytest.mark.parametrize(("text", "expected"), [
