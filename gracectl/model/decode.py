@@ -78,7 +78,10 @@ class _SharingDecoder:
 
 
 class PodDecoder(_SharingDecoder):
-    """Reads pods."""
+    """Reads pods. Pods of one second in a row, as a rollout makes them, share the number of their creation."""
+
+    _moment: datetime | None = None
+    _created = 0.0
 
     def __call__(self, raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
         """Decode the pod in this JSON object, or from a partly decoded page. Also raises OverLimit."""
@@ -87,6 +90,8 @@ class PodDecoder(_SharingDecoder):
         spec = read.spec or _NO_POD_SPEC
         status = read.status or _NO_POD_STATUS
         share = self.sharing
+        if meta.creation_timestamp != self._moment:
+            self._moment, self._created = meta.creation_timestamp, created(meta.creation_timestamp)
         labels = share.labels(meta.labels)
         if type(labels) is PackedLabels:
             share.charge_labels(labels, meta.namespace or "")
@@ -106,7 +111,7 @@ class PodDecoder(_SharingDecoder):
             labels,
             annotations,
             share.owners(meta.owner_references),
-            created(meta.creation_timestamp),
+            self._created,
             instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
             _end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
             _grace(meta.deletion_grace_period_seconds),

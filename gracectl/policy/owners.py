@@ -49,7 +49,7 @@ def other_owner(node: Node, claims: Iterable[NodeClaim]) -> Ownership | None:
     as far as they are known; none where Karpenter is not installed."""
     if reason := _karpenter_label(node.labels):
         return Ownership(DrainOwner.KARPENTER, reason)
-    if any(taint.key == names.UNREGISTERED_TAINT_KEY for taint in node.taints):
+    if node.taints and any(taint.key == names.UNREGISTERED_TAINT_KEY for taint in node.taints):
         return Ownership(DrainOwner.KARPENTER, f"taint {names.UNREGISTERED_TAINT_KEY}")
     return next((owner for claim in claims if (owner := other_owner_of_claim(claim)) is not None), None)
 

@@ -18,7 +18,7 @@ def pod(number: int, workload: str = "web", node: str = "node-1") -> bytes:
     body: dict[str, Any] = {
         "metadata": {
             "name": f"{workload}-{number}", "namespace": f"of-{workload}", "uid": f"uid-{number}",
-            "labels": {"app": workload, "tier": "front"},
+            "labels": {"app": workload, "tier": "front"}, "creationTimestamp": "2026-11-01T10:00:00Z",
             "ownerReferences": [{"kind": "ReplicaSet", "name": workload, "uid": f"rs-{workload}", "controller": True}],
         },
         "spec": {
@@ -36,6 +36,7 @@ def test_pods_of_one_workload_share_all_that_is_equal() -> None:
     assert first.labels == {"app": "web", "tier": "front"}
     assert first.labels is second.labels
     assert first.owners is second.owners
+    assert first.created is second.created
     assert first.tolerations is second.tolerations
     assert first.namespace is second.namespace
     assert first.node_name is second.node_name
