@@ -82,6 +82,7 @@ PARTS: dict[str, Part] = {
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),
     "start-huge": start.run,
+    "start-largest": partial(start.run, scenario="largest"),
     "wheel": wheel.run,
 }
 """Of the program and of the embedded cluster alone; only by name."""

@@ -33,6 +33,8 @@ ROUNDS = 3
 """Of each; the best of them counts, as a busy machine only adds."""
 START, HANDOVER = 2.0, 1.0
 """A start may take so many times as long as the list of everything, and a takeover so many seconds."""
+MEMORY = {"largest": 800.0}
+"""MiB that the controller may hold at its peak, by scenario."""
 
 
 class Huge(msgspec.Struct, frozen=True):
@@ -50,16 +52,16 @@ class Huge(msgspec.Struct, frozen=True):
         return self.there.client
 
 
-async def run(scale: float = 1.0) -> Outcome:
+async def run(scale: float = 1.0, scenario: str = "huge") -> Outcome:
     """Starts and lists by turns, then takeovers."""
-    async with world(WorldSpec("huge", scale, alive=False)) as (opened, _), _huge(opened.url) as huge:
+    async with world(WorldSpec(scenario, scale, alive=False)) as (opened, _), _huge(opened.url) as huge:
         held = await _first_start(huge)
         rounds = [(await _list(huge), await _start(huge)) for _ in range(ROUNDS)]
         handovers = [await _handover(huge) for _ in range(ROUNDS)]
     lists, starts = zip(*rounds, strict=True)
-    seconds = [took for took, _ in starts]
+    seconds, cpu, peaks = zip(*starts, strict=True)
     return Outcome(
-        scenario="start-huge",
+        scenario=f"start-{scenario}",
         about=f"a controller begins to act in a cluster of {opened.nodes:,} nodes and {opened.pods:,} pods",
         figures=(
             Figure(
@@ -67,7 +69,8 @@ async def run(scale: float = 1.0) -> Outcome:
             ),
             Figure("a bare list of everything, in pages", min(lists), " s"),
             Figure("a cold start until the first eviction", min(seconds), " s"),
-            Figure("CPU until then", min(cpu for _, cpu in starts), " s"),
+            Figure("CPU until then", min(cpu), " s"),
+            Figure("memory until then, at its peak", max(peaks), " MiB", MEMORY.get(scenario)),
             Figure("a standby, until the first eviction, since the lease was free", min(handovers), " s", HANDOVER),
             Figure("the first start of all, until it holds all nodes", held, " s"),
         ),
@@ -88,15 +91,15 @@ async def _list(huge: Huge) -> float:
     return float(huge.bare.said)
 
 
-async def _start(huge: Huge) -> tuple[float, float]:
-    """Seconds from the start of a process until it has evicted a pod, and CPU seconds until then."""
+async def _start(huge: Huge) -> tuple[float, float, float]:
+    """Seconds from the start of a process until it has evicted a pod; CPU seconds and the most MiB until then."""
     node, clock = next(huge.nodes), huge.there.clock
     async with _first_eviction(huge, node) as evicted:
         await delete(huge.client, [node])
         began = clock.monotonic()
         async with running(huge.kubeconfig, {}, huge.folder) as program:
             await evicted.wait()
-            return clock.monotonic() - began, program.cpu
+            return clock.monotonic() - began, program.cpu, program.peak
 
 
 async def _handover(huge: Huge) -> float:
