@@ -53,7 +53,7 @@ clock = SystemClock()
 
 
 class Model(msgspec.Struct, frozen=True):
-    """The scenario of the library that is made smaller or larger, its nodes, and the share of them that ends at once."""
+    """A scenario that is made smaller or larger, its nodes, and the share of them that ends at once."""
 
     scenario: str
     nodes: int
