@@ -136,6 +136,17 @@ def test_it_is_returned_only_when_that_is_recorded() -> None:
     assert names_of(decide(drain, [recorded], None, NOW).returns) == ["a"]
 
 
+@pytest.mark.parametrize("action", [Action.DRAIN, Action.TERMINATE])
+def test_a_node_that_is_skipped_takes_its_place_until_it_is_returned(action: Action) -> None:
+    drain, waiting = a_drain(action=action, on_undrainable=OnUndrainable.SKIP), a_view("b")
+    leaving = [begun("a", forecast=UNDRAINABLE), a_view("a", Record.SKIPPED, is_ours=True)]
+    for skipped in leaving:
+        decision = decide(drain, [skipped, waiting], None, NOW)
+        assert (decision.candidates, decision.free) == ((), 0)
+    decision = decide(drain, [a_view("a", Record.SKIPPED), waiting], None, NOW)
+    assert (names_of(decision.candidates), decision.free) == (["b"], 1)
+
+
 def test_a_skipped_node_tries_once_more_when_all_others_are_finished() -> None:
     drain = a_drain(on_undrainable=OnUndrainable.SKIP)
     skipped = a_view("a", Record.SKIPPED)

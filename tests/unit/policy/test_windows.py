@@ -150,6 +150,23 @@ def test_nothing_changes_before_the_announced_instant(windows: tuple[Window, ...
     assert window_state(windows, found.until).is_open != found.is_open
 
 
+HOSTILE = st.text("0123456789*/,-#LW ?@MONJAN\t\0²", max_size=30)
+
+
+@given(HOSTILE, st.text("0123456789hms.-", max_size=8), st.text(max_size=20) | st.sampled_from(ZONES), INSTANTS)
+def test_any_text_is_a_window_or_a_problem(schedule: str, duration: str, zone: str, now: int) -> None:
+    windows = (Window(schedule, duration, zone),)
+    problem, found = invalid_window(windows, "f"), window_state(windows, now)
+    assert problem is None or found == WindowState(False, None)
+
+
+@given(st.tuples(*[st.text("0123456789*/,-#LW?MONJAN", min_size=1, max_size=6)] * 5).map(" ".join), INSTANTS)
+def test_any_five_fields_are_a_schedule_or_a_problem(schedule: str, now: int) -> None:
+    windows = (Window(schedule, "1h", "Europe/Berlin"),)
+    problem, found = invalid_window(windows, "f"), window_state(windows, now)
+    assert (problem is None) == (found.until is not None or found.is_open)
+
+
 @given(SCHEDULES, st.sampled_from(("1m", "1h", "26h")), INSTANTS)
 def test_in_utc_a_window_is_open_after_each_minute_that_its_schedule_names(
     schedule: str, duration: str, now: int
