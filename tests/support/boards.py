@@ -295,6 +295,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "longestProtectionSeconds": None,
         "connectionLoss": None,
         "controller": {"state": "active", "lease": "gracectl/gracectl", "holder": "gracectl-7d9f", "renewed": at(-1)},
+        "freeze": None,
         "progress": progress_of(nodes, len(history), causes, pods_done) if nodes or history else None,
         "nodes": list(nodes),
         "claims": [],
