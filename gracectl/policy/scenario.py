@@ -67,7 +67,6 @@ class Beginning:
         self.lanes_of: list[set[int]] = [set() for _ in self.budgets]
         self.under: dict[BudgetKey, list[PodFacts]] = {key: [] for key in self.budgets}
         self.facts: dict[str, PodFacts] = {}
-        self.removed: list[PodFacts] = []
         number_of = {key: number for number, key in enumerate(self.budgets)}
         in_order = sorted((pod.key, pod.uid) for each in nodes for pod in each.view.pods)
         places = {uid: place for place, (_, uid) in enumerate(in_order)}
@@ -94,8 +93,13 @@ class Beginning:
                 for key, number in zip(keys, facts.numbers, strict=True):
                     self.lanes_of[number].add(facts.lane)
                     self.under[key].append(facts)
-                if pod.deletion_timestamp is not None or any(is_evicted(pod, budget) for budget in budgets):
-                    self.removed.append(facts)
+        self.removed = [
+            self.facts[pod.uid]
+            for each in nodes
+            for pod in each.view.pods
+            if pod.deletion_timestamp is not None
+            or any(is_evicted(pod, budget) for budget in each.view.budgets.get(pod.uid, ()))
+        ]
         self.first_places = {
             name: tuple([place_of(self.nodes[name], entry, self.facts) for entry in each.leaving])
             for name, each in self.plans.items()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -33,6 +34,9 @@ RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"}
 gone."""
 
 
+NO_QUEUES: Final[set[int]] = set()
+
+
 class _Health:
     """State of a budget. `allows`: verdicts about pods by what these depend on; `after`: states by change of health."""
 
@@ -52,7 +56,9 @@ class SimulatedBudgets:
         self._scenario = scenario
         self._keys = tuple(beginning.budgets)
         self._under = beginning.under
+        self._lanes_of = beginning.lanes_of
         self._health = [_Health(budget) for budget in beginning.budgets.values()]
+        self._uncounted: set[int] = set()
         self._known: dict[tuple[BudgetKey, int, int], _Health] = {}
         self._takes: dict[int, float] = {}  # seconds of a replacement
         self._replacement_ready: dict[tuple[str, int], float] = {}  # by owner and budget
@@ -70,13 +76,16 @@ class SimulatedBudgets:
             allows = verdicts[facts.charge] = allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
         return allows
 
-    def adjust(self, number: int, change: int) -> None:
-        """Change the number of healthy pods of a budget, and what it allows."""
+    def adjust(self, number: int, change: int) -> set[int]:
+        """Change the number of healthy pods of a budget, and what it allows; returns the queues to try again."""
+        if number in self._uncounted:
+            return NO_QUEUES
         health = self._health[number]
         after = health.after.get(change)
         if after is None:
             after = health.after[change] = self._adjusted(health.budget, change)
         self._health[number] = after
+        return self._lanes_of[number]
 
     def _adjusted(self, budget: PodDisruptionBudget, change: int) -> _Health:
         """Never more healthy pods than it expects: the replacement of a pod that was not Ready may be the one that was
@@ -100,6 +109,7 @@ class SimulatedBudgets:
         for number, health in enumerate(self._health):
             budget = health.budget
             if self._is_uncounted(budget):
+                self._uncounted.add(number)
                 self._start_uncounted(health)
                 continue
             in_flight = evictions_in_flight(budget)
@@ -121,8 +131,8 @@ class SimulatedBudgets:
 
     def _start_uncounted(self, health: _Health) -> None:
         """Start with a budget that is being counted: it may allow everything, or nothing."""
-        budget, health.after = health.budget, {-1: health, 1: health}
         if self._scenario.pods_recover:
+            budget = health.budget
             most = len(self._under[budget.key])
             health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most

@@ -163,8 +163,7 @@ class _Simulation:
         while self._instants and self._instants[0] <= self._now:
             for budget, node, uid in self._events.pop(heapq.heappop(self._instants)):
                 if budget is not None:
-                    self._budgets.adjust(budget, 1)
-                    self._unblocked |= self._beginning.lanes_of[budget]
+                    self._unblocked |= self._budgets.adjust(budget, 1)
                 elif node:
                     if self._detaching.get(node) == self._now:
                         self._detached.add(node)
@@ -341,8 +340,6 @@ class _Simulation:
         self._terminate(facts, self._now + grace)
         if pod.deletion_timestamp is None:
             self._charge_budgets(facts, is_evicted=False)
-            for number in facts.numbers:
-                self._unblocked |= self._beginning.lanes_of[number]
         return True
 
     def _mark_evicted(self, facts: PodFacts) -> None:
@@ -359,7 +356,7 @@ class _Simulation:
     def _charge_budgets(self, facts: PodFacts, *, is_evicted: bool) -> None:
         for number in facts.numbers:
             if facts.pod.ready:
-                self._budgets.adjust(number, -1)
+                self._unblocked |= self._budgets.adjust(number, -1)
             # Whether the replacement of a pod that is not Ready becomes Ready is not known.
             if facts.pod.ready or self._scenario.pods_recover:
                 self._push(self._replacement_ready_at(facts, number, is_evicted=is_evicted), budget=number)
