@@ -23,7 +23,7 @@ from kubesim.scenarios.plan import scaled
 from kubesim.scenarios.simulation import Simulation
 from support.inprocess import InProcessTransport
 from support.stage import CloudProvider, is_held, the_settings
-from support.virtual import VirtualLoop
+from support.virtual import ShiftedClock, VirtualLoop
 
 from benchmarks.page import FORECASTS
 from gracectl.app.controller import Controller
@@ -86,16 +86,16 @@ def _is_drained(node: NodeStatus) -> bool:
 
 
 async def forecasts_of(name: str, seed: int) -> Counts:
-    """How the forecasts of a scenario come out."""
+    """How the forecasts of a scenario come out. As over HTTP, clients have the server's clock."""
     clock, scenario = LoopClock(), scaled(scenario_named(name), FACTORS.get(name, 1.0))
     simulation = Simulation(clock, msgspec.structs.replace(scenario, seed=seed), definitions=shipped_definitions())
-    cluster = simulation.cluster
+    cluster, clients = simulation.cluster, ShiftedClock(clock, scenario.server.clock_offset)
     transport = InProcessTransport(cluster.server, clock, seed=seed)
     settings, stop = the_settings(), anyio.Event()
     async with anyio.create_task_group() as group:
         await group.start(simulation.run)
-        provider = CloudProvider(cluster.cloud, clock)
-        controller = Controller(settings, transport.line(), clock, provider, rng=random.Random(seed))
+        provider = CloudProvider(cluster.cloud, clients)
+        controller = Controller(settings, transport.line(), clients, provider, rng=random.Random(seed))
         group.start_soon(controller.run, stop)
         await controller.wait_live()
         nodes = sorted(each["metadata"]["name"] for each in cluster.server.store.table("nodes"))
@@ -105,7 +105,7 @@ async def forecasts_of(name: str, seed: int) -> Counts:
         for each in chosen:
             await cluster.api.call("DELETE", f"/api/v1/nodes/{each}")
         judge, line = Judge(chosen), transport.line()
-        connection = Connection(line, clock, KubeClient(line, clock))
+        connection = Connection(line, clients, KubeClient(line, clients))
         follower = StatusFollower(connection, settings, StatusScope(is_active), is_endless=True)
         with anyio.move_on_after(HORIZON):
             await follower.run(judge.show)
