@@ -12,6 +12,7 @@ from support.builders import NOW, a_budget, a_node, cluster, going, kept, replic
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import PodBudgetUsages, pod_budget_usages
+from gracectl.inspect.progress import BlockingCause, Causes
 from gracectl.inspect.status import NodeStatus, NodeStatuses, node_statuses
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -118,6 +119,23 @@ def test_what_is_kept_of_earlier_reads_is_what_a_first_read_says(seed: int) -> N
         assert [_shown(each) for each in followed] == [_shown(each) for each in fresh]
         assert statuses.at(set(NODES), at)[: len(followed)] == followed
         assert usages.at(at) == pod_budget_usages(seen, SETTINGS, at)
+
+
+@pytest.mark.seeds(4)
+def test_causes_counted_over_several_reads_are_those_of_the_last(seed: int) -> None:
+    churn, causes, at = Churn(seed), Causes(), NOW
+    statuses = NodeStatuses(churn.cluster, SETTINGS, follows=True)
+    for _ in range(60):
+        churn.change()
+        at += 1.0
+        found = [each for each in statuses.at(set(NODES), at) if each.is_in_progress]
+        kept, fresh = (each.at(found, churn.cluster.budgets.get, at) for each in (causes, Causes()))
+        assert sorted(map(_counted, kept)) == sorted(map(_counted, fresh))
+
+
+def _counted(cause: BlockingCause) -> tuple[object, ...]:
+    """A cause without its example, which is any of its pods."""
+    return cause.step, cause.pods, cause.nodes, round(cause.age, 3), cause.at_once or 0
 
 
 def _shown(status: NodeStatus) -> object:
