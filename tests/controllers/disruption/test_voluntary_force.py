@@ -49,6 +49,7 @@ async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
         assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
         deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
         assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
+        await stage.clock.sleep(0.5)  # the Event is written in the background
         messages = {reason: words for name, reason, words in await stage.events() if name == "n1"}
         assert messages["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
 

@@ -23,6 +23,7 @@ TABLES: Final = (
     "pods",
     "nodeclaims.karpenter.sh",
     "nodedisruptionbudgets.termination.karpenter.sh",
+    "nodedrains.gracectl.io",
     "poddisruptionbudgets.policy",
     "persistentvolumeclaims",
     "volumeattachments.storage.k8s.io",

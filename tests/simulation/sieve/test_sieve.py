@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from simulation.sieve import stories_ends, stories_proceeds, stories_replaces, stories_starts
+from simulation.sieve import stories_campaigns, stories_ends, stories_proceeds, stories_replaces, stories_starts
 from simulation.sieve.branches import Forks, run_branching
 from simulation.sieve.ending import differences
 from simulation.sieve.patterns import KINDS, OF_EVENTS, Kind, Pattern, Point
@@ -24,7 +24,13 @@ from gracectl.kube.cache import Cache
 from gracectl.model.node import Node
 
 ALL = os.environ.get("GRACECTL_SIEVE") == "all"
-assert {stories_starts, stories_proceeds, stories_replaces, stories_ends}  # whose import has filled the catalogue
+assert {
+    stories_campaigns,
+    stories_starts,
+    stories_proceeds,
+    stories_replaces,
+    stories_ends,
+}  # whose import has filled the catalogue
 
 pytestmark = [pytest.mark.sieve, pytest.mark.thorough]
 
