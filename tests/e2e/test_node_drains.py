@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from e2e_support.story import Story
 from kubesim.controllers.client import ask
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
+from kubesim_support.kubectl import needs_kubectl
 from kubesim_support.patience import PATIENCE
 
 from gracectl.model import names
@@ -236,7 +236,7 @@ async def test_commands_create_follow_and_cancel(drain_story: Story) -> None:
     assert not is_terminating(story.sees("Node", nodes[2]))
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
+@needs_kubectl
 async def test_kubectl_creates_by_generate_name_and_waits(drain_story: Story) -> None:
     story = drain_story
     await story.controller(voluntary=ALL)
