@@ -38,7 +38,7 @@ from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.drains import Dependencies
 from gracectl.controllers.interruption.recorder import Recorder
 from gracectl.controllers.karpenter import KarpenterPresence
-from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
+from gracectl.controllers.manager import ManagerStatistics, idle_manager, open_manager
 from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
 from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, freeze_rights, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods
@@ -218,7 +218,7 @@ class Controller:
             rng=rng,
         )
         self._admission = self._make_admission() if settings.admission.is_wanted else None
-        self._manager = self._idle_manager()
+        self._manager = idle_manager(self._dependencies)
         clock.subscribe(lambda: self._manager.clock_jumped())
         self._is_leading = False
         self._clocks = ClockReporter(clock, self._recorder, self.process.skew_statistics, self._disputed_subjects)
@@ -279,9 +279,12 @@ class Controller:
         """Run the manager until cancelled."""
         # Controllers decide nothing before: to hear of each object of the first lists takes as long as to decode it.
         await self._cluster.wait_live()
-        self._is_leading = True
+        dependencies = self._dependencies
         try:
-            with open_manager(self._dependencies) as self._manager:
+            async with open_manager(dependencies) as self._manager:
+                self._is_leading = True
+                if self._dependencies is not dependencies:  # the settings have changed meanwhile
+                    self._manager.configure(self._dependencies.eviction, self._dependencies.termination)
                 async with anyio.create_task_group() as group:
                     if self._admission:
                         group.start_soon(self._admission.lead)
@@ -290,13 +293,8 @@ class Controller:
         finally:
             self._is_leading = False
             if not self._stop.is_set():  # a standby keeps no state of its term
-                self._manager = self._idle_manager()
+                self._manager = idle_manager(self._dependencies)
                 gc.collect()  # which is rare otherwise: the manager of the term has kept something of each node
-
-    def _idle_manager(self) -> ControllerManager:
-        """A manager that has done nothing, and follows nothing."""
-        with open_manager(msgspec.structs.replace(self._dependencies, cluster=empty_cluster_cache())) as manager:
-            return manager
 
     async def _limit_writes(self) -> None:
         """Limit writes from the shutdown, or the failure of a component, on, so that none delays the exit for long."""

@@ -5,12 +5,14 @@ Each term rebuilds it from the caches, as after a restart. So it never acts on s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
+from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.drains import Dependencies, NodeDrains
@@ -39,10 +41,18 @@ class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerManager:
-    """Controller manager; made by `open_manager`."""
+    """Controller manager; made by `open_manager` and `idle_manager`."""
 
     def __init__(self, dependencies: Dependencies) -> None:
+        """`build` makes the controllers."""
+        self._dependencies = dependencies
+
+    def build(self) -> Iterator[None]:
+        """Make the controllers. Each hears of every node, so others may run between two of them: the Lease must be
+        renewed."""
+        dependencies = self._dependencies
         self._drains = drains = NodeDrains(dependencies)
+        yield
         self.tracer, self.terminations = drains.tracer, drains.terminations
         context, backoff = drains.context, drains.backoff
         self.claims = NodeClaimController(context, backoff)
@@ -50,7 +60,9 @@ class ControllerManager:
             registry.subscribe(self.tracer)
         self._component_status = dependencies.component_status
         self._pending = PendingNodes(context, backoff)
+        yield
         self._voluntary = DisruptionController(context, backoff, self._pending)
+        yield
         self.campaigns = self._voluntary.campaigns = NodeDrainController(
             context,
             dependencies.node_drains,
@@ -61,6 +73,7 @@ class ControllerManager:
         )
         self.terminations.on_reconciled = self.campaigns.node_reconciled
         self._interruptions = InterruptionController(context, backoff, dependencies.sources, dependencies.interruptions)
+        yield
         self._keeper = FinalizerController(context, backoff)
         self._invalid_annotations = InvalidAnnotationReporter(context)
         report_undecodable(context, dependencies.node_drains)
@@ -131,10 +144,29 @@ class ControllerManager:
         )
 
 
-@contextmanager
-def open_manager(dependencies: Dependencies) -> Iterator[ControllerManager]:
+@asynccontextmanager
+async def open_manager(dependencies: Dependencies) -> AsyncGenerator[ControllerManager, None]:
     """A manager with subscriptions to the caches that end with the block."""
+    with _subscriptions(dependencies):
+        manager = ControllerManager(dependencies)
+        for _ in manager.build():
+            await anyio.lowlevel.checkpoint()
+        yield manager
+
+
+def idle_manager(dependencies: Dependencies) -> ControllerManager:
+    """A manager that has done nothing, and follows nothing."""
+    dependencies = msgspec.structs.replace(dependencies, cluster=empty_cluster_cache())
+    with _subscriptions(dependencies):
+        manager = ControllerManager(dependencies)
+        for _ in manager.build():
+            pass
+        return manager
+
+
+@contextmanager
+def _subscriptions(dependencies: Dependencies) -> Iterator[None]:
     with ExitStack() as stack:
         for each in (dependencies.cluster, dependencies.admitter.budgets, dependencies.node_drains):
             stack.enter_context(each.scoped_subscriptions())
-        yield ControllerManager(dependencies)
+        yield
