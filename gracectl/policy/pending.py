@@ -62,11 +62,14 @@ def may_cordon_another(open_nodes: int, managed: int) -> bool:
 def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
     """Patch that cordons a pending node and records that; None if it is not wanted, already done, or not ours to do.
 
-    Wanted for nodes with the label or an interruption, and for unhealthy nodes without a provider that replaces them.
+    Wanted for nodes with the label or an interruption, and for unhealthy nodes without a provider that replaces them;
+    outside of a window, or in a freeze, only with an interruption.
     """
     is_wanted = bool(requested_by(node)) or pending.reason is HoldReason.PROVIDER_NONE
     if not is_wanted or node.deletion_timestamp is not None or is_in_maintenance(node):
         return None
+    if pending.is_scheduled and interruption_of(node) is None:
+        return None  # a window may open in days, and a freeze stops everything
     if node.unschedulable or is_cordon_recorded(node):
         return None
     record = {names.PENDING_CORDONED: recorded((Mark.UNSCHEDULABLE,))}

@@ -72,6 +72,7 @@ async def test_a_termination_begins_in_the_instant_in_which_a_window_opens() -> 
             assert reason == "OutsideWindow"
             until = format_time(opens)
             assert message.endswith(f"waiting: outside of its windows until {until}; wait, or change voluntary.windows")
+            assert not (stage.node("n1") or {})["spec"].get("unschedulable")
             found = figures(controller, "voluntary_terminations_pending")
             assert found == {("voluntary_terminations_pending", "terminable", "OutsideWindow"): 1}
             await stage.clock.sleep(opens - stage.clock.now() - 1)

@@ -74,6 +74,15 @@ def test_an_unhealthy_node_is_cordoned_if_no_provider_replaces_it(reason: HoldRe
     assert cordoned(a_node(**fields), unhealthy(reason)) == change
 
 
+@pytest.mark.parametrize("reason", [HoldReason.FROZEN, HoldReason.OUTSIDE_WINDOW])
+def test_in_a_freeze_and_outside_of_windows_only_an_interrupted_node_is_cordoned(reason: HoldReason) -> None:
+    labeled = waiting(Cause.TERMINABLE, reason)
+    assert cordoned(a_node(labels=LABEL), labeled) is None
+    assert cordoned(a_node(annotations={names.INTERRUPTION: "spot unknown aws"}), labeled) == OPEN
+    # One that was cordoned before stays so.
+    assert uncordoned(a_node(labels=LABEL, annotations=RECORD, unschedulable=True), labeled) is None
+
+
 @pytest.mark.parametrize("reason", [HoldReason.PROVIDER_NONE, HoldReason.CIRCUIT_BREAKER])
 def test_its_cordon_stays_until_it_is_healthy(reason: HoldReason) -> None:
     node = a_node(annotations=RECORD, unschedulable=True)
