@@ -148,12 +148,11 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
     for ground, outcome in grounds.items():
         given = ", ".join(f"{name} {value}" for name, value in outcome.parameters.items())
         if given:
-            parts.append(
-                f"{_capitalized((GROUNDS | JUDGED).get(ground, 'this machine'))}: {given}. {_machine(outcome)}"
-            )
+            where = _capitalized((GROUNDS | JUDGED).get(ground, "this machine"))
+            parts.append(f"{where}: {given}.{'' if ground in JUDGED else f' {_machine(outcome)}'}")
         if outcome.trials and outcome.scenario not in OURS_ONLY:
             parts.append(_trials(outcome.trials))
-        parts += outcome.notes
+        parts += [note for note in outcome.notes if note not in parts]
     return "\n\n".join(parts)
 
 

@@ -58,8 +58,8 @@ async def frames(page: Page, seconds: float) -> tuple[Figure, ...]:
     busy = await _busy(session) - before
     return (
         Figure("page: frames a second", len(gaps) / seconds, "", at_least=57.0),
-        Figure("page: between two frames, p95", gaps[int(0.95 * (len(gaps) - 1))], " ms"),
-        Figure("page: of a processor", 100 * busy / seconds, " %"),
+        Figure("page: time between two frames, p95", gaps[int(0.95 * (len(gaps) - 1))], " ms"),
+        Figure("page: share of a processor", 100 * busy / seconds, " %"),
     )
 
 

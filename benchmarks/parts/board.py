@@ -79,11 +79,11 @@ async def run(scale: float = SCALE, changes: int = CHANGES) -> Outcome:
         about=f"the server of the board, of {opened.nodes:,} terminating nodes with {opened.pods:,} pods",
         figures=(
             *figures,
-            Figure("CPU for a change that comes alone", 1000 * single, " ms", at_most=20.0),
+            Figure("server: CPU of a single change", 1000 * single, " ms", at_most=20.0),
             *drawn,
-            Figure("of a processor, while nothing changes", 100 * quiet, " %"),
-            Figure("snapshot", snapshot / 2**20, " MiB"),
-            Figure("received by a client", max(received) / 2**20, " MiB"),
+            Figure("server: share of a processor without changes", 100 * quiet, " %"),
+            Figure("size of the whole board", snapshot / 2**20, " MiB"),
+            Figure("received by a client, with all changes", max(received) / 2**20, " MiB"),
         ),
         parameters={"scale": scale, "changes": changes, "per second": PER_SECOND, "clients": CLIENTS},
         notes=() if drawn else (WITHOUT_BROWSER,),
@@ -165,10 +165,10 @@ async def _churn(client: KubeClient, pods: Sequence[Pod], pid: int, changes: int
     later, cpu = memory(pid), cpu_seconds(pid) - before
     seconds = time.monotonic() - began
     return (
-        Figure("memory after all changes, vs after a quarter of them", later / warm, " ×", at_most=1.1),
-        Figure("memory after a quarter of them", warm, " MiB"),
-        Figure("memory at its peak", peak_memory(pid), " MiB"),
-        Figure("CPU for a change", 1000 * cpu / changes, " ms", at_most=20.0),
-        Figure("of a processor, while they come", 100 * cpu / seconds, " %", at_most=60.0),
-        Figure("changes per second", changes / seconds, ""),
+        Figure("server: memory after all changes vs a quarter of them", later / warm, " ×", at_most=1.1),
+        Figure("server: memory after a quarter of the changes", warm, " MiB"),
+        Figure("server: memory at its peak", peak_memory(pid), " MiB"),
+        Figure("server: CPU per change, 25 changes a second", 1000 * cpu / changes, " ms", at_most=20.0),
+        Figure("server: share of a processor, 25 changes a second", 100 * cpu / seconds, " %", at_most=60.0),
+        Figure("changes a second", changes / seconds, ""),
     )
