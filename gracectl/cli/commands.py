@@ -59,8 +59,8 @@ status -w worker-7  # one node, until it is done
 ui --open  # for the current cluster, in the browser
 ui --bind 127.0.0.1:9000 --base-path /gracectl  # behind a proxy
 drains  # all NodeDrains, the newest first
-drains show rotate-x7k2p -w  # one, until it is finished
-drains cancel rotate-x7k2p  # asks first; nodes that are being deleted continue
+drains show rotate-3fa9c1 -w  # one, until it is finished
+drains cancel rotate-3fa9c1  # asks first; nodes that are being deleted continue
 budgets  # all budgets; the ones that block a termination come first
 budgets shop/web  # one budget
 budgets -n shop -o json  # budgets of one namespace, as JSON
