@@ -28,6 +28,10 @@ RESOURCES = (
     "nodedisruptionbudgets.termination.karpenter.sh",
     "nodedrains.gracectl.io",
 )
+WEBHOOKS = (
+    *("node-create", "node-delete", "nodedisruptionbudget", "nodedrain-requester", "nodedrain", "nodeclaim"),
+    "nodeclaim-delete",
+)
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_stalled": (("node", "maintenance", "karpenter", "cluster-autoscaler", "cluster-api"),),
     "gracectl_pods_left": (
@@ -63,12 +67,10 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "gracectl_provider_call_duration_seconds": (("state", "terminate"),),
     "gracectl_admission_requests_total": (
-        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim", "nodeclaim-delete"),
+        WEBHOOKS,
         ("allowed", "patched", "denied", "invalid", "unready", "failed"),
     ),
-    "gracectl_admission_request_duration_seconds": (
-        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim", "nodeclaim-delete"),
-    ),
+    "gracectl_admission_request_duration_seconds": (WEBHOOKS,),
     "gracectl_nodes_terminated_total": (
         ("by hand", "interruption", "health", "rotation", "expiry"),
         ("drained", "deadline", "released"),
