@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.campaigns import condition as campaign_condition
 from support.campaigns import create_campaign, until_complete
@@ -148,6 +149,7 @@ async def test_a_new_leader_knows_the_freeze_before_it_acts() -> None:
     async with staged("n1", "n2") as stage:
         await freeze(stage)
         await stage.patch_node("n1", TERMINABLE)
+        stage.transport.before.add(Rule(fault=Refuse(500), method="GET", path="/configmaps", count=12))
         async with stage.settled():
             await stage.clock.sleep(100)
             assert hold(stage, "n1")[0] == "Frozen"

@@ -62,6 +62,8 @@ TOUCHING = (Window("@daily", "12h"), Window("0 12 * * *", "1h"))
     ((Window("30 2 * * *", "1h", "Europe/Berlin"),), "2026-10-25T00:10:00Z", state(False, "2026-10-25T00:30:00Z")),
     ((Window("30 2 * * *", "1h", "Europe/Berlin"),), "2026-10-25T01:29:00Z", state(True, "2026-10-25T01:30:00Z")),
     ((Window("30 2 * * *", "1h", "Europe/Berlin"),), "2026-10-25T01:30:00Z", state(False, "2026-10-26T01:30:00Z")),
+    # An hour ago it was the second 2:10, from which the schedule also names the first 2:30.
+    ((Window("30 2 * * *", "1h", "Europe/Berlin"),), "2026-10-25T02:10:00Z", state(False, "2026-10-26T01:30:00Z")),
     # Elapsed time: the night of a clock change is neither longer nor shorter.
     ((Window("0 0 * * *", "6h", "Europe/Berlin"),), "2026-03-29T00:00:00Z", state(True, "2026-03-29T05:00:00Z")),
     ((Window("0 0 * * *", "6h", "Europe/Berlin"),), "2026-10-25T00:00:00Z", state(True, "2026-10-25T04:00:00Z")),
