@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import anyio
-import anyio.lowlevel
 import msgspec
 
 from gracectl.controllers.cluster.cache import empty_cluster_cache
@@ -30,6 +29,9 @@ from gracectl.eviction.settings import EvictionSettings
 from gracectl.nodebudgets.status_controller import StatusController
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Component, run_components
+
+LONG_STEP, PAUSE = 0.25, 0.25
+"""Seconds of a step of `build` after which others run, and for how long: a request for the Lease takes some turns."""
 
 
 class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,9 +150,12 @@ class ControllerManager:
 async def open_manager(dependencies: Dependencies) -> AsyncGenerator[ControllerManager, None]:
     """A manager with subscriptions to the caches that end with the block."""
     with _subscriptions(dependencies):
-        manager = ControllerManager(dependencies)
+        manager, clock = ControllerManager(dependencies), dependencies.clock
+        began = clock.monotonic()
         for _ in manager.build():
-            await anyio.lowlevel.checkpoint()
+            if clock.monotonic() - began > LONG_STEP:
+                await clock.sleep(PAUSE)
+            began = clock.monotonic()
         yield manager
 
 
