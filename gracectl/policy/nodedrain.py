@@ -117,6 +117,8 @@ class CampaignNode(msgspec.Struct, frozen=True):
     """Why it cannot begin yet, or why its deletion fails."""
     rival: str = ""
     """Name of the campaign that drives it instead."""
+    rival_state: NodeState = NodeState.PENDING
+    """Where the node is by that campaign."""
     gates: tuple[str, ...] = ()
     gated_since: float | None = None
     was_retried: bool = False
@@ -242,7 +244,7 @@ def _decide_node(drain: NodeDrain, each: CampaignNode, now: float, *, is_cancele
             return NodeDecision(each, Record.TERMINATED, NodeState.TERMINATING, message)
         return NodeDecision(each, Record.IN_PROGRESS, NodeState.TERMINATING, each.wait, blockers_of(each.plan))
     if each.rival:
-        return NodeDecision(each, Record.PENDING, NodeState.PENDING, f"driven by NodeDrain {each.rival}")
+        return NodeDecision(each, Record.PENDING, each.rival_state, f"driven by NodeDrain {each.rival}")
     if each.is_ours:
         return _decide_begun(drain, each, now)
     if each.record is Record.IN_PROGRESS:

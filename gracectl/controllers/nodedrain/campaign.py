@@ -149,6 +149,10 @@ class Campaign:
         """Whether the node has the annotation of this campaign."""
         return node.annotations.get(names.NODE_DRAIN, "").removesuffix(KEPT) == self.drain.reference
 
+    def state_of(self, reference: str) -> NodeState:
+        """Where a node is, as its status shows it."""
+        return self.shown[reference][0] if reference in self.shown else NodeState.PENDING
+
     def has_unfinished(self, reference: str) -> bool:
         """Whether this node is in scope, and not finished."""
         return self.is_active and self.records.get(reference) in UNFINISHED
@@ -214,6 +218,7 @@ class Views:
             is_settled = self._is_settled(campaign, reference, node, is_drained=is_drained or is_ending)
         else:
             is_settled = True
+        rival = self._rival(campaign, reference, node)
         obstacle, wait = ("", "") if is_ours or is_ending else self._obstacle(drain, node)
         failure, gates = campaign.failures.get(reference), self._gates(campaign, reference, node)
         if failure is not None and failure.next_try > self._context.clock.monotonic():
@@ -231,7 +236,8 @@ class Views:
             plan=None if state is None else state.drain.plan,
             obstacle=obstacle,
             wait=wait or campaign.refusals.get(reference, ""),
-            rival=self._rival(campaign, reference, node),
+            rival="" if rival is None else rival.drain.name,
+            rival_state=NodeState.PENDING if rival is None else rival.state_of(reference),
             gates=gates,
             gated_since=campaign.gated.get(reference),
             was_retried=reference in campaign.retried,
@@ -331,17 +337,16 @@ class Views:
             campaign.gated[reference] = since if state is NodeState.GATED else self._context.clock.now()
         return gates
 
-    def _rival(self, campaign: Campaign, reference: str, node: Node) -> str:
-        """Name of the campaign that drives the node instead of this one; empty if none does."""
+    def _rival(self, campaign: Campaign, reference: str, node: Node) -> Campaign | None:
+        """The campaign that drives the node instead of this one."""
         others = [each for each in self._campaigns.values() if each is not campaign and each.has_unfinished(reference)]
         driver = next((each for each in others if each.drives(node)), None)
         if driver is not None:
             takes_over = (campaign.drain.action, driver.drain.action) == (Action.TERMINATE, Action.DRAIN)
-            return "" if takes_over else driver.drain.name
+            return None if takes_over else driver
         if campaign.drives(node):
-            return ""
-        stronger = (each.drain for each in others if beats(each.drain, campaign.drain))
-        return next((each.name for each in stronger), "")
+            return None
+        return next((each for each in others if beats(each.drain, campaign.drain)), None)
 
 
 def note_awaited(campaign: Campaign, in_progress: Iterable[str]) -> None:
