@@ -150,6 +150,8 @@ class Forecasts(Rule):
             self._until = max(self._until, self.seen.now + LASTING[act])
 
     def _budget(self, deed: Deed) -> None:
+        if deed.old is not None and (deed.new or {}).get("spec") != deed.old["spec"]:
+            self.disturb("edit budget")  # also by a story that has no history
         budget = decode_budget(msgspec.json.encode(deed.object))
         if deed.new is None:
             self._log.forget_budget(budget.key)
