@@ -232,7 +232,7 @@ class Timelines:
     def pods_of(self, uid: str) -> Json:
         """The past of a node's pods, by UID; empty for other nodes."""
         found = self._nodes.get(uid)
-        return {} if found is None else dict(found.json()["pods"])
+        return {} if found is None else dict(found.json(with_pods=True)["pods"])
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:

@@ -21,6 +21,7 @@ from gracectl.cli.uninstall.report import (
     NO_LEADER,
     POD,
     RECREATED,
+    UNSEEN_DRAINS,
     UNSEEN_PODS,
     WITHOUT_ELECTION,
     CordonedNodeReport,
@@ -224,7 +225,11 @@ class Uninstall:
 
     async def _campaigns(self) -> list[NodeDrain]:
         """NodeDrains with our finalizer."""
-        found = await read_first_served(self._client, (NODE_DRAINS,))
+        try:
+            found = await read_first_served(self._client, (NODE_DRAINS,))
+        except Forbidden:
+            self._notes.append(UNSEEN_DRAINS)
+            return []
         return [each for each in (found[1] if found else ()) if names.NODE_DRAIN in each.finalizers]
 
     async def _release(self, drain: NodeDrain) -> Removal:

@@ -96,6 +96,7 @@ RECREATED: Final = (
 )
 NO_LEADER: Final = "no controller leads: nothing was waited for"
 
+UNSEEN_DRAINS: Final = "could not check whether NodeDrains have our finalizer (needs list on nodedrains)"
 UNSEEN_PODS: Final = (
     "could not check whether pods are released from their ReplicaSets for a replacement (needs list on pods)"
 )

@@ -60,7 +60,7 @@ def _decode_policy(raw: Raw) -> NetworkPolicy:
 
 
 SERVICES = Resource("", "v1", "services", "Service", decode_service)
-_LABELED_SERVICES = SERVICES.read_by(_decode_service)
+LABELED_SERVICES = SERVICES.read_by(_decode_service)
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", _decode_policy)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", decode_quota)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
@@ -257,7 +257,7 @@ class _Reader:
 
     async def _selected_by(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for service in await self._list(_LABELED_SERVICES):
+        for service in await self._list(LABELED_SERVICES):
             found.update(dict.fromkeys(service.selector, f"service {service.full_name}"))
         for policy in await self._list(NETWORK_POLICIES):
             found.update(dict.fromkeys(policy.keys, f"network policy {policy.full_name}"))

@@ -118,8 +118,8 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
         assert "AwaitingVolumeDetachment" in await reasons(stage, "n1")
 
 
-@pytest.mark.parametrize(("ends_in", "looks"), [(0.0, 2.0), (60.0, 66.7)])
-async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(ends_in: float, looks: float) -> None:
+@pytest.mark.parametrize(("ends_in", "longest"), [(0.0, 2.1), (60.0, 80.0)])
+async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(ends_in: float, longest: float) -> None:
     tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     claim = {
@@ -136,7 +136,7 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(e
         assert len(stage.server.store.table("volumeattachments.storage.k8s.io")) == 1
         async with stage.settled():
             start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(looks, abs=0.1)
+            assert ends_in < await stage.until_gone("n1") - start <= longest  # the instance is looked at with jitter
         assert len(stage.transport.of("get", "persistentvolumeclaims")) == 1
 
 

@@ -184,6 +184,7 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
             for verb in ("get", "list", "watch", "update")
         ),
         "  - create leases in API group coordination.k8s.io in namespace kube-system",
+        *(f"  - {verb} configmaps gracectl-freeze in namespace kube-system" for verb in ("list", "watch")),
     ]
 
 

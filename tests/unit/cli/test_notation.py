@@ -22,7 +22,9 @@ from gracectl.cli.root import root
 
 pytestmark = pytest.mark.real_time
 
-WITHOUT = {"drain", "terminate", "uncordon", "controller", "crds", "completion", "simulate", "ui", "webhooks"}
+WITHOUT = {"drain", "terminate", "rotate", "uncordon", "freeze", "unfreeze", "controller", "crds", "completion"} | {
+    *("simulate", "ui", "webhooks"),
+}
 """Commands that print no object: they request something, run, or print text for another program."""
 
 

@@ -292,7 +292,12 @@ LOOKING = (
     rule("get list update", "leases", "coordination.k8s.io"), rule("get delete", "secrets"),
     rule("get delete", "validatingwebhookconfigurations mutatingwebhookconfigurations", "admissionregistration.k8s.io"),
 )  # fmt: skip
-ENOUGH = (*LOOKING, rule("get patch", "nodes"), rule("get patch", "nodeclaims", "karpenter.sh"))
+ENOUGH = (
+    *LOOKING,
+    rule("get patch", "nodes"),
+    rule("get patch", "nodeclaims", "karpenter.sh"),
+    rule("list patch", "nodedrains", "gracectl.io"),
+)
 """As docs/uninstall.md lists them."""
 
 

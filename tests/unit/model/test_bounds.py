@@ -15,7 +15,7 @@ from support.builders import BYTES, SINGLE, WIRE, enlarged, kinds
 
 import gracectl
 from gracectl.controllers.cluster.informers import Sources, new_informers
-from gracectl.controllers.cluster.workloads import NETWORK_POLICIES, SERVICES
+from gracectl.controllers.cluster.workloads import LABELED_SERVICES, NETWORK_POLICIES
 from gracectl.model import names
 from gracectl.model.bounds import LIMITS, Limits, MemoryQuota, OverLimit, size_of
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
@@ -264,12 +264,12 @@ def test_a_size_is_no_smaller_than_what_is_held(make: Callable[[], LabelSelector
     assert max(held, least) <= size_of(selector)
 
 
-@pytest.mark.parametrize("kind", [SERVICES, NETWORK_POLICIES])
+@pytest.mark.parametrize("kind", [LABELED_SERVICES, NETWORK_POLICIES])
 def test_of_what_selects_pods_only_the_labels_that_could_be_changed_are_kept(kind: Any) -> None:
     labels = {f"l{number:06}": "" for number in range(50_000)} | {names.POD_TEMPLATE_HASH: "x"}
     spec = {"selector": labels, "podSelector": {"matchLabels": labels}}
     found = kind.decode(msgspec.json.encode({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec}))
-    assert names.POD_TEMPLATE_HASH in (found.selector if kind is SERVICES else found.keys)
+    assert names.POD_TEMPLATE_HASH in (found.selector if kind is LABELED_SERVICES else found.keys)
     assert size_of(found) < 1_000
 
 
