@@ -12,8 +12,10 @@ from gracectl.cli.output import command
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, LeaderState
+from gracectl.inspect.progress import Progress
 from gracectl.inspect.status import NodePhase, NodeStatus
 from gracectl.model.node import Node
+from gracectl.policy.answers import Total, Unknown
 from gracectl.policy.explain import listed
 from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import WarningKind
@@ -118,7 +120,8 @@ class DrainProgress:
         if drain is None and not followed.is_gone:
             return
         state = "" if drain is None else state_of(drain)
-        text = f"{state}: {why(drain)}" if drain is not None and state in ("blocked", "waiting", "failed") else state
+        reason = why(drain) if drain is not None and state in ("blocked", "waiting", "failed") else ""
+        text = f"{state}: {reason}" if reason else state
         if state in ("blocked", "waiting", "paused", "canceling", "failed") and text != self._campaign_text:
             yield f"NodeDrain {followed.name}: {text}"
         self._campaign_text = text
@@ -155,9 +158,17 @@ class DrainProgress:
         return msgspec.structs.replace(terminated, after_seconds=max(at - self._began[terminated.uid], 0.0))
 
     def rest_of(self, frame: StatusFrame) -> StatusFrame:
-        """The frame without the nodes that were already reported."""
+        """The frame without the nodes that were already reported; its progress is that of all nodes, begun or not."""
         left = tuple(node for node in frame.nodes if node.uid in self._left and node.uid not in self.unrequested)
-        return msgspec.structs.replace(frame, nodes=left, terminated=())
+        return msgspec.structs.replace(frame, nodes=left, terminated=(), progress=self._of_all(frame.progress))
+
+    def _of_all(self, progress: Progress | None) -> Progress | None:
+        if progress is None or not self.unrequested:
+            return progress
+        total, pending = progress.total, tuple(name for uid, name in self._left.items() if uid in self.unrequested)
+        begins = Unknown(tuple(f"when {name} begins" for name in pending))
+        total = Total(total.nodes + len(pending), begins, (*total.unknown, *pending), total.never)
+        return msgspec.structs.replace(progress, nodes=max(progress.nodes, len(self.expected)), total=total)
 
     def _maintenance(self, node: NodeStatus) -> Iterator[str]:
         if node.is_done:

@@ -8,9 +8,12 @@ import msgspec
 from support.builders import NOW, a_node
 
 from gracectl.cli.drain.progress import DrainProgress
+from gracectl.cli.progress import progress_text
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.inspect.leadership import Leadership, LeaderState
+from gracectl.inspect.progress import Progress
 from gracectl.inspect.status import NodePhase, NodeStatus
+from gracectl.policy.answers import Window, total_of
 
 A, B = a_node("a"), a_node("b")
 WATCH = "gracectl status -w"
@@ -68,6 +71,25 @@ def test_what_is_shown_is_what_is_left() -> None:
     )
     list(kept.update(whole))
     assert kept.rest_of(whole).nodes == (status_of(B, NodePhase.MAINTENANCE, step="drain"),)
+
+
+def test_nodes_that_have_not_begun_count_and_nobody_knows_how_long_they_take() -> None:
+    awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
+    progress = Progress(
+        nodes_done=0,
+        nodes=1,
+        pods_done=1,
+        pods=2,
+        began=NOW - 7,
+        causes=(),
+        total=total_of([("a", Window(NOW, NOW + 5))]),
+    )
+    shown = msgspec.structs.replace(frame(status_of(A)), progress=progress)
+    assert awaited.rest_of(shown).progress == progress
+    awaited.unrequested = {"uid-b"}
+    left = awaited.rest_of(shown).progress
+    assert left is not None
+    assert progress_text(left, NOW) == "0 of 2 nodes, 1 of 2 pods; 0:07 elapsed, left: unknown for 1 node"
 
 
 def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
