@@ -30,6 +30,7 @@ class DrainProgress:
     names of nodes that this process drains. `unrequested`: UIDs of nodes that are not begun yet. `skips_stuck`: nodes
     that would never drain are not waited for, and `skipped`, by name. `to_delete`: nodes, by UID, that were drained
     from here to be deleted. `campaign`: the NodeDrain that requests them; None: the command does.
+    `waits_for_campaign`: until it is finished, too.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class DrainProgress:
         self.skipped: list[str] = []
         self.to_delete: dict[str, Node] = {}
         self.campaign: FollowedDrain | None = None
+        self.waits_for_campaign = False
         self._campaign_text = ""
+        self._is_settling = False
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
         self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
@@ -67,6 +70,15 @@ class DrainProgress:
     def left(self) -> tuple[str, ...]:
         """The names of nodes that are still waited for."""
         return tuple(self._left.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waited for."""
+        return not self._left and not self._is_recording()
+
+    def _is_recording(self) -> bool:
+        drain = self.campaign.latest if self.campaign is not None else None
+        return self.waits_for_campaign and drain is not None and not is_finished(drain)
 
     @property
     def left_uids(self) -> frozenset[str]:
@@ -107,6 +119,9 @@ class DrainProgress:
                     yield from self._deletion(node.uid, node.name)
         if self.campaign is not None:
             yield from self._by_campaign(self.campaign)
+            if not self._left and self._is_recording() and not self._is_settling:
+                self._is_settling = True
+                yield f"NodeDrain {self.campaign.name}: all nodes are done; waits until their pods are Ready elsewhere"
 
     def _deletion(self, uid: str, name: str) -> Iterator[str]:
         """Say that a NodeDrain has deleted a node; a very fast termination is not seen while it is in progress."""

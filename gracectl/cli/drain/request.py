@@ -124,6 +124,7 @@ class DrainRequest:
             return 0
         self._progress = self._progress_of(nodes, connection.clock.now())
         self._progress.campaign = followed
+        self._progress.waits_for_campaign = self._options.rotation is not None
         return await self._watch(connection, self._progress, found, source)
 
     def _progress_of(self, nodes: Sequence[Node], requested_at: float) -> DrainProgress:
@@ -217,7 +218,7 @@ class DrainRequest:
             for line in progress.update(frame):
                 view.echo(line)
             view.show(progress.rest_of(frame))
-            return not progress.left
+            return progress.is_over
 
         if found.here:
             nodes = [node for node in found.nodes if progress.has(node)]
@@ -245,7 +246,7 @@ class DrainRequest:
         except ApiError as error:
             print_error(f"{error}\n{progress.unwatched()}")
             return REFUSED
-        if timeout.cancelled_caught and progress.left:
+        if timeout.cancelled_caught and not progress.is_over:
             print_error(progress.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
             return UNFINISHED
         return self._code
