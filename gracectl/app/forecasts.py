@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import forecast_alone
+from gracectl.model.node import Node
 from gracectl.policy.answers import Sightings
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.nodedrain import Forecasted
@@ -21,12 +22,12 @@ class NodeForecaster:
         self._settings = settings
         self._clock = clock
         self._seen: dict[str, Sightings] = {}  # by name
+        cluster.nodes.subscribe(self._node_changed)
 
     async def __call__(self, name: str, seconds: float | None) -> Forecasted | None:
         """Forecast the drain of the node of that name, with a deadline after these seconds; None: it is gone."""
         node, now = self._cluster.node(name), self._clock.now()
         if node is None:
-            self._seen.pop(name, None)
             return None
         assumptions = Assumptions(seen=self._seen.get(name, {}), deadline_seconds=seconds)
         answer, seen = forecast_alone(self._cluster, self._settings(), node, now, assumptions)
@@ -35,3 +36,7 @@ class NodeForecaster:
         else:
             self._seen.pop(name, None)
         return Forecasted(answer, now)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None and old is not None:
+            self._seen.pop(old.name, None)

@@ -13,7 +13,7 @@ from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting
 from gracectl.cli.options import ClusterTarget, connected, namespace_option
 from gracectl.cli.output import echo
 from gracectl.cli.settings import SettingsSource, settings_options
-from gracectl.inspect.freeze import freeze_namespace, read_freeze
+from gracectl.inspect.freeze import freeze_namespace, freeze_object
 from gracectl.inspect.leadership import LeaderState, read_leadership
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, NotFound
@@ -98,7 +98,7 @@ async def _freeze(
 ) -> None:
     async with connected(target, shows_cluster=True) as connection:
         namespace = await _namespace(connection, source, namespace)
-        before = await read_freeze(connection.client, namespace)
+        before = await freeze_object(connection.client, namespace)
         now = connection.clock.now()
         until = None if end is None else end[0] + (now if end[1] else 0.0)
         if until is not None and until <= now:
@@ -130,7 +130,7 @@ async def _create(connection: Connection, namespace: str, data: Mapping[str, str
 async def _unfreeze(target: ClusterTarget, source: SettingsSource, namespace: str) -> None:
     async with connected(target, shows_cluster=True) as connection:
         namespace = await _namespace(connection, source, namespace)
-        before = await read_freeze(connection.client, namespace)
+        before = await freeze_object(connection.client, namespace)
         if before is None:
             echo(f"not frozen: there is no ConfigMap {namespace}/{names.FREEZE}")
             return

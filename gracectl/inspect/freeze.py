@@ -21,7 +21,7 @@ def freeze_namespace(settings: LeaderElectionSettings, leadership: Leadership, o
     return next(filter(None, found))
 
 
-async def read_freeze(client: KubeClient, namespace: str) -> ConfigMap | None:
+async def freeze_object(client: KubeClient, namespace: str) -> ConfigMap | None:
     """The ConfigMap of the freeze; None if there is none. Raises ApiError."""
     try:
         return await client.get(CONFIG_MAPS, (namespace, names.FREEZE))
@@ -32,7 +32,7 @@ async def read_freeze(client: KubeClient, namespace: str) -> ConfigMap | None:
 async def fill_freeze(client: KubeClient, cluster: ClusterCache, namespace: str) -> None:
     """Read the freeze into the cache. Where it may not be read, the cache keeps what it has."""
     try:
-        found = await read_freeze(client, namespace)
+        found = await freeze_object(client, namespace)
     except ApiError:
         return
     cluster.freezes.replace(() if found is None else (found,))

@@ -84,6 +84,13 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
     return None
 
 
+def turned_at(before: Condition | None, status: str, now: float) -> float:
+    """Since when a condition has `status` (Unix seconds), if it is written at `now`; `before`: as it is shown."""
+    if before is None or before.status != status or before.last_transition is None:
+        return now
+    return before.last_transition
+
+
 @lru_cache(maxsize=MOST_KEYS)
 def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
     """Sort key of names in lists for people: `node-2` comes before `node-10`. Different names never tie."""

@@ -19,7 +19,7 @@ from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.foreign import visible
-from gracectl.model.meta import Condition
+from gracectl.model.meta import Condition, turned_at
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
@@ -155,9 +155,7 @@ def _verdict(budget: NodeDisruptionBudget, counts: nodebudgets.NodeCounts, now: 
     elif not (windows := window_state(budget.windows, now)).is_open:
         problem = invalid_window(budget.windows, "spec.windows")
         message = f"voluntary terminations: {explain_closed(windows)}" + (f": {problem}" if problem else "")
-    before = budget.verdict
-    since = now if before is None or before.status != status else before.last_transition
-    return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), now if since is None else since)
+    return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), turned_at(budget.verdict, status, now))
 
 
 def _is_written(

@@ -32,6 +32,7 @@ from gracectl.model.nodedrain import (
     NodeState,
     OnUndrainable,
     Order,
+    Scope,
 )
 from gracectl.model.times import format_time
 from gracectl.policy import plan as plans
@@ -72,6 +73,11 @@ class Record(StrEnum):
 
 UNFINISHED: Final = frozenset({Record.PENDING, Record.IN_PROGRESS})
 DONE: Final = frozenset({Record.DRAINED, Record.TERMINATED})
+
+
+def records_of(scope: Scope) -> dict[str, Record]:
+    """What is recorded about each node, by its reference."""
+    return {reference: record for record in Record for reference in getattr(scope, record.value)}
 
 
 class Forecasted(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from gracectl.kube.resources import NODE_DRAINS
 from gracectl.model.meta import condition_of
 from gracectl.model.names import COMPLETE, FAILED
 from gracectl.model.nodedrain import NodeDrain
+from gracectl.policy.nodedrain import records_of
 
 FOLLOWED = msgspec.structs.replace(NODE_DRAINS, cancellable=True)
 """Ctrl-C does not wait for the server's answer."""
@@ -41,9 +42,8 @@ def is_finished(drain: NodeDrain) -> bool:
 
 def states_of(drain: NodeDrain) -> Iterator[tuple[str, str]]:
     """UID and state of each node in scope; the states are the fields of status.scope."""
-    for state in ("pending", "in_progress", "drained", "terminated", "skipped", "failed", "canceled"):
-        for reference in getattr(drain.scope, state):
-            yield reference.rpartition("/")[2], state
+    for reference, record in records_of(drain.scope).items():
+        yield reference.rpartition("/")[2], record.value
 
 
 class FollowedDrain:

@@ -33,6 +33,7 @@ from gracectl.policy.nodedrain import (
     Record,
     beats,
     is_whole,
+    records_of,
 )
 from gracectl.policy.pace import DisruptionSlot, is_blocked, is_replaced
 from gracectl.policy.remedies import remedy
@@ -130,7 +131,7 @@ class Campaign:
         if version_of(drain) < version_of(self.drain):
             return
         if drain.scope is not self.drain.scope or not self.records:
-            self.records = {ref: record for record in Record for ref in getattr(drain.scope, record.value)}
+            self.records = records_of(drain.scope)
             self.retried = frozenset(drain.scope.retried)
             self.names = frozenset(ref.partition("/")[0] for ref in self.records)
         self.drain = drain

@@ -298,7 +298,7 @@ class NodeDrainController:
         await self._patch(campaign, MergePatch({"status": status}), "status")
         before = self._written.get(campaign.uid)
         self._written[campaign.uid] = {key: value for key, value in status.items() if key != "scope"}
-        self._report(campaign, decision, before)
+        self._report(campaign, status, before)
         return 0.0 if self._needs_another_look(campaign, decision) else None
 
     def _needs_another_look(self, campaign: Campaign, decision: CampaignDecision) -> bool:
@@ -384,21 +384,18 @@ class NodeDrainController:
         if (is_news or each.record is not each.node.record) and (reason := reasons.get(each.state)) is not None:
             self._emit(campaign.drain, reason, f"node {each.node.name}: {each.message}", "Warning")
 
-    def _report(self, campaign: Campaign, decision: CampaignDecision, before: dict[str, Any] | None) -> None:
-        """Emit an Event when the campaign is blocked, or finished."""
-        drain, updates = campaign.drain, {each.type: each for each in conditions_of(campaign.drain, decision, None)}
-        blocked, failed = updates[names.BLOCKED], updates[names.FAILED]
-        was_blocked = any(
-            each["type"] == names.BLOCKED and each["status"] == names.TRUE
-            for each in (before or {}).get("conditions", ())
-        )
-        if blocked.status == names.TRUE and not was_blocked:
-            self._emit(drain, EventReason.NODE_DRAIN_BLOCKED, f"blocked: {blocked.message}", "Warning")
+    def _report(self, campaign: Campaign, status: dict[str, Any], before: dict[str, Any] | None) -> None:
+        """Emit an Event when the campaign is blocked, or finished, by the status that was written."""
+        drain, shown, known = campaign.drain, _by_type(status), _by_type(before or {})
+        blocked, failed = shown[names.BLOCKED], shown[names.FAILED]
+        was_blocked = names.BLOCKED in known and known[names.BLOCKED]["status"] == names.TRUE
+        if blocked["status"] == names.TRUE and not was_blocked:
+            self._emit(drain, EventReason.NODE_DRAIN_BLOCKED, f"blocked: {blocked['message']}", "Warning")
         if drain.completion_time is not None:
-            if failed.status == names.TRUE:
-                self._emit(drain, EventReason.NODE_DRAIN_FAILED, f"failed: {failed.message}", "Warning")
+            if failed["status"] == names.TRUE:
+                self._emit(drain, EventReason.NODE_DRAIN_FAILED, f"failed: {failed['message']}", "Warning")
             else:
-                self._emit(drain, EventReason.NODE_DRAIN_COMPLETED, updates[names.COMPLETE].message)
+                self._emit(drain, EventReason.NODE_DRAIN_COMPLETED, shown[names.COMPLETE]["message"])
 
     # -- what wakes campaigns ------------------------------------------------------------------------------------------
 
@@ -465,6 +462,10 @@ class NodeDrainController:
 
     def _freeze_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         self.look_at_all()
+
+
+def _by_type(status: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {each["type"]: each for each in status.get("conditions", ())}
 
 
 def _relevant(node: Node) -> Node:

@@ -16,8 +16,8 @@ from gracectl.controllers.nodedrain.campaign import Campaign
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
-from gracectl.model.meta import condition_of, natural_key
-from gracectl.model.nodedrain import MOST_SHOWN, Blocker, NodeDrain, NodeState
+from gracectl.model.meta import condition_of, natural_key, turned_at
+from gracectl.model.nodedrain import MOST_SHOWN, Blocker, NodeDrain, NodeState, Scope
 from gracectl.model.times import format_time
 from gracectl.policy.disruption import Hold
 from gracectl.policy.explain import listed
@@ -34,6 +34,8 @@ _ORDER: Final = (
     *(NodeState.GATED, NodeState.PENDING, NodeState.CANCELED, NodeState.DRAINED, NodeState.TERMINATED),
 )
 
+_SCOPE_NAMES: Final = {field.name: field.encode_name for field in msgspec.structs.fields(Scope)}
+
 
 def status_of(
     campaign: Campaign, decision: CampaignDecision, hold: Hold | None, now: float, traces: dict[str, str]
@@ -49,7 +51,7 @@ def status_of(
         "startTime": format_time(drain.start_time if drain.start_time is not None else now),
         "completionTime": format_time(drain.completion_time or now) if is_finished else None,
         "estimatedEnd": None if end is None or is_finished else format_time(end),
-        "counts": {_camel(field): getattr(counts, field) for field in counts.__struct_fields__},
+        "counts": msgspec.to_builtins(counts),
         "nodes": [_entry(campaign, each, traces) for each in _shown(decision)],
         "conditions": [_condition(drain, each, now) for each in conditions],
     }
@@ -62,9 +64,9 @@ def status_of(
 
 def scope_of(records: Iterable[tuple[str, Record]], retried: Iterable[str] = ()) -> dict[str, list[str]]:
     """The record of all nodes."""
-    scope: dict[str, list[str]] = {_camel(record.value): [] for record in Record}
+    scope: dict[str, list[str]] = {name: [] for name in _SCOPE_NAMES.values()}
     for reference, record in records:
-        scope[_camel(record.value)].append(reference)
+        scope[_SCOPE_NAMES[record.value]].append(reference)
     return {**scope, "retried": sorted(retried)}
 
 
@@ -127,9 +129,7 @@ def refused_status(drain: NodeDrain, message: str, now: float) -> dict[str, Any]
 
 
 def _condition(drain: NodeDrain, update: ConditionUpdate, now: float) -> dict[str, Any]:
-    before = condition_of(drain.conditions, update.type)
-    is_same = before is not None and before.status == update.status and before.last_transition is not None
-    turned = before.last_transition if is_same and before is not None and before.last_transition is not None else now
+    turned = turned_at(condition_of(drain.conditions, update.type), update.status, now)
     return {**update.entry(turned), "observedGeneration": drain.generation}
 
 
@@ -187,8 +187,3 @@ def _estimated_end(campaign: Campaign, decision: CampaignDecision, hold: Hold | 
         end = heapq.heappushpop(slots, slots[0] + mean) + mean
         last = max(last, end)
     return -(-last // ESTIMATE_SECONDS) * ESTIMATE_SECONDS
-
-
-def _camel(field: str) -> str:
-    head, *rest = field.split("_")
-    return head + "".join(word.capitalize() for word in rest)

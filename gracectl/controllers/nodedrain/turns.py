@@ -32,6 +32,11 @@ REFRESH_SECONDS: Final = 1.0
 """Minimum time between two forecasts of a node, and between two counts of its pods."""
 
 
+def slot_of(name: str) -> CandidateKey:
+    """Key in the pace of a node that a campaign terminates."""
+    return CandidateKey("campaign", name)
+
+
 class Turns:
     """Chooses the nodes that begin, and keeps their slots."""
 
@@ -75,8 +80,7 @@ class Turns:
                     return [], True
             is_terminate = campaign.drain.action is Action.TERMINATE
             if is_terminate and (hold := self._hold_of_node(campaign, node, place, chosen)):
-                key = CandidateKey("campaign", node.name)
-                if hold.reason is not HoldReason.PACE or self._pace.is_denied(key):
+                if hold.reason is not HoldReason.PACE or self._pace.is_denied(slot_of(node.name)):
                     self.holds[campaign.uid] = self.holds.get(campaign.uid, hold).or_earlier(hold)
                 asked += hold.reason is HoldReason.PACE
                 continue
@@ -94,12 +98,11 @@ class Turns:
     def _hold_of_node(self, campaign: Campaign, node: Node, place: int, chosen: Iterable[str]) -> Hold | None:
         """What keeps this node from beginning to be terminated: its node disruption budgets, or the pace. `chosen`:
         nodes that begin now."""
-        now, key = self._context.clock.now(), CandidateKey("campaign", node.name)
+        now, key = self._context.clock.now(), slot_of(node.name)
         draining = [*self._begun_nodes(), *(self._views.node(campaign, each) for each in chosen)]
         begun = [each for each in draining if each is not None]
         if (hold := hold_of_node_budgets(self._context.admitter, node, begun, now)) is not None:
-            self._pace.forget(key)
-            campaign.asked.discard(key)
+            self._give_up(campaign, key)
             return hold
         campaign.asked.add(key)
         started = campaign.drain.start_time or now
@@ -121,14 +124,14 @@ class Turns:
         for reference in campaign.records if is_terminate else ():
             node = self._views.node(campaign, reference)
             if node is not None and campaign.drives(node) and node.deletion_timestamp is None:
-                self._pace.hold(key := CandidateKey("campaign", node.name))
+                self._pace.hold(key := slot_of(node.name))
                 campaign.asked.add(key)
 
     def keep_slots(self, campaign: Campaign, candidates: Iterable[str]) -> None:
         """Release the slots of nodes that neither are in progress, nor wait; `candidates`: by reference."""
         going = {name for name in campaign.active if not self._is_shown_ending(name)}
         names = going | {each.partition("/")[0] for each in candidates}
-        self.release(campaign, {CandidateKey("campaign", name) for name in names})
+        self.release(campaign, map(slot_of, names))
 
     def _is_shown_ending(self, name: str) -> bool:
         node = self._cluster.node(name)
@@ -137,20 +140,23 @@ class Turns:
     def release(self, campaign: Campaign, wanted: Iterable[CandidateKey] = ()) -> None:
         """Release all slots except these."""
         for key in campaign.asked - {*wanted}:
-            self._pace.forget(key)
-            campaign.asked.discard(key)
+            self._give_up(campaign, key)
+
+    def _give_up(self, campaign: Campaign, key: CandidateKey) -> None:
+        self._pace.forget(key)
+        campaign.asked.discard(key)
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 
     async def refresh_forecasts(self, campaign: Campaign) -> None:
         """Forecast pending nodes once, for their order, and again in their turn; blocked ones while they are."""
-        drain, now = campaign.drain, self._context.clock.now()
+        drain = campaign.drain
         is_ordered = drain.order is Order.BY_FORECAST or drain.on_undrainable is not OnUndrainable.WAIT
         for reference, record in campaign.records.items():
             if record not in UNFINISHED or (node := self._views.node(campaign, reference)) is None:
                 continue
             known, is_ours = campaign.forecasts.get(reference), campaign.drives(node)
-            is_stale = known is None or now - known.at >= REFRESH_SECONDS
+            is_stale = not self._is_fresh(campaign, reference)
             if is_ours and is_stale and self._views.is_blocked(node):
                 await self._forecast_node(campaign, reference)
             elif not is_ours and is_ordered and is_stale and (known is None or isinstance(known.answer, Never)):

@@ -30,7 +30,7 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
 from gracectl.kube.resources import PODS
 from gracectl.model import names
-from gracectl.model.meta import condition_of, pointer
+from gracectl.model.meta import condition_of, pointer, turned_at
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 
@@ -184,11 +184,10 @@ def _is_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate, 
 async def _set(context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, seconds: float) -> None:
     now = context.clock.now()
     shown, written = condition_of(tracked.latest.conditions, update.type), tracked.written.get(update.type)
-    transition = now
-    if written is not None and written.status == update.status:
-        transition = written.transition
-    elif written is None and shown is not None and shown.status == update.status and shown.last_transition is not None:
-        transition = shown.last_transition
+    if written is None:
+        transition = turned_at(shown, update.status, now)
+    else:
+        transition = written.transition if written.status == update.status else now
     tracked.written[update.type] = WrittenCondition(update.status, at=now, transition=transition)
     with suppress(TimeoutError):
         key = _key(tracked, update)
