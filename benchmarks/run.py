@@ -68,7 +68,7 @@ IN_ROUNDS: dict[str, Callable[..., Awaitable[Outcome]]] = {
     "single": single.run,
     "faults": faults.run,
 }
-"""Those that are repeated: medians of rounds, in turns."""
+"""Scenarios that run in interleaved rounds; the medians are shown."""
 BUSY = 1.5
 """Load for each processor above which nothing is published."""
 USUAL = tuple(name for name in SCENARIOS if name not in ("interruption", "tracing", "campaign"))
@@ -160,7 +160,7 @@ class Cluster(msgspec.Struct, frozen=True):
     "--save",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the outcomes there as well (JSON), beside those of other scenarios. Refused on a busy machine.",
+    help="Write the outcomes there as well (JSON), next to the outcomes of other scenarios. Refused on a busy machine.",
 )
 @click.option(
     "--despite-load", is_flag=True, help=f"Save although the load is above {BUSY} for each processor; it is recorded."

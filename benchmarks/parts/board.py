@@ -1,6 +1,6 @@
 """The board while much changes: CPU for a change, memory over time, and frames of the page in a browser.
 
-5,000 nodes are terminated at once, and nothing lets their pods go, so that all nodes stay on the board. Pods become
+5,000 nodes are terminated at the same time. Their pods cannot leave, so all nodes stay on the board. Pods become
 Ready and unready, and now and then a node is gone and another one comes. Clients follow the stream all the time.
 """
 
@@ -99,7 +99,7 @@ async def _drawn(url: str) -> tuple[Figure, ...]:
 
 
 async def _single(client: KubeClient, pods: Sequence[Pod], pid: int, quiet: float) -> float:
-    """CPU seconds for a change that comes alone, beyond what is used while nothing changes."""
+    """CPU seconds of a single change, less what is used while nothing changes."""
     before, began = cpu_seconds(pid), time.monotonic()
     for number, pod in enumerate(pods[:: len(pods) // SINGLE][:SINGLE]):
         await _change(client, pod, is_ready=number % 2 == 0)

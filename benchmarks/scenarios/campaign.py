@@ -1,7 +1,7 @@
 """A pool is rotated of which some nodes can never be drained: how much is done by when?
 
 gracectl: one NodeDrain, 10 % at the same time, undrainable nodes set aside. Next to it a labeled model of what people
-script: `for node in …; do kubectl drain --timeout=60s && kubectl delete node; done`. Its seconds per node are those of
+script: `for node in …; do kubectl drain --timeout=60s && kubectl delete node; done`. Its seconds per node come from
 the real `kubectl drain` on a small part of the pool in the same run; a node that cannot be drained costs its timeout.
 """
 

@@ -53,14 +53,14 @@ clock = SystemClock()
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A scenario that is made smaller or larger, its nodes, and the share of them that ends at once."""
+    """A scenario in several sizes, its nodes, and the share of them that ends at the same time."""
 
     scenario: str
     nodes: int
     share: float
 
     def at_once(self, nodes: int) -> int:
-        """How many nodes end at once of a share."""
+        """Number of nodes that end at the same time."""
         return round(self.share * nodes)
 
     def times(self, nodes: int) -> int:
