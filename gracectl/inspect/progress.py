@@ -28,11 +28,11 @@ from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.clock import Clock
 
-FORECAST_SECONDS = 2.0
+FORECAST_SECONDS = 1.0
 """Between two forecasts, at least."""
 FIRST_SECONDS = 0.1
 """Between two looks whether the first one can be made."""
-FORECAST_SHARE = 0.25
+FORECAST_SHARE = 0.5
 """Share of one processor that forecasts take, at most, while objects change."""
 UNCHANGED_SHARE = 0.1
 """Share that they take, at most, while only time passes."""

@@ -140,10 +140,10 @@ class CostlyClock(LoopClock):
 @pytest.mark.parametrize(
     ("cost", "changes", "forecasts"),
     [
-        (0.01, True, [0, 2.01, 4.02, 6.03, 8.04]),
-        (0.5, True, [0, 2.5, 5, 7.5]),
-        (1.0, True, [0, 5]),  # a quarter of a processor
-        (0.01, False, [0, 6.01]),  # soon enough for a second reading that confirms the first one
+        (0.1, True, [0, 1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7, 8.8]),
+        (0.5, True, [0, 1.5, 3, 4.5, 6, 7.5, 9]),
+        (1.0, True, [0, 3, 6, 9]),  # half of a processor
+        (0.01, False, [0, 5.01]),  # soon enough for a second reading that confirms the first one
         (0.9, False, [0]),  # a tenth
     ],
 )
