@@ -8,11 +8,9 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import looptime
 import pytest
 from hypothesis import HealthCheck, settings
 from support.thorough import thorough
@@ -99,7 +97,4 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """asyncio on virtual time; a test (or module) marked `real_time` gets the ordinary event loop."""
     if request.node.get_closest_marker("real_time"):
         return ("asyncio", {})
-    if request.node.get_closest_marker("sockets"):
-        # Before it moves the time, looptime waits some turns of the loop for other threads; here are none.
-        return ("asyncio", {"loop_factory": partial(looptime.new_event_loop, noop_cycles=1)})
     return ("asyncio", {"loop_factory": VirtualLoop})

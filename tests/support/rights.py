@@ -36,6 +36,7 @@ from gracectl.kube.rbac import Permission
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
+from gracectl.telemetry.server import _Listener
 from support.chart import read_yaml
 from support.inprocess import Executed, InProcessTransport
 from support.instances import DEFINITION, DRAIN_RULES_DEFINITION
@@ -153,8 +154,8 @@ def given_only_by(grants: Iterable[Grant], attempts: Iterable[Attempt]) -> dict[
 
 # An installation as its manifests describe it, on a stage: the account, what it is allowed, and the settings.
 #
-# Everything is read from the rendered objects. What a process of a test cannot have is exchanged: it listens nowhere
-# but for admission, on a free port, and instances are ended by the stage's own provider.
+# Everything is read from the rendered objects. What a process of a test cannot have is exchanged: it listens nowhere,
+# reviews are handed to its handlers, and instances are ended by the stage's own provider.
 
 CONFIGURATIONS = {
     f"{kind}WebhookConfiguration": f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
@@ -249,10 +250,11 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
 
 @contextmanager
 def in_a_pod_of(namespace: str, folder: Path) -> Iterator[None]:
-    """This process finds itself in a pod of that namespace, as far as the namespace goes."""
+    """This process finds itself in a pod of that namespace, and its servers listen on no socket."""
     (folder / "namespace").write_text(namespace)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(credentials, "SERVICE_ACCOUNT", folder)
+        patch.setattr(_Listener, "open", _listen_nowhere)
         yield
 
 
@@ -360,6 +362,10 @@ async def _token(server: ApiServer, account: Account, node: str = "") -> str:
     answer = await as_admin(server, "POST", path, {"spec": {"expirationSeconds": 1_000_000, **bound}})
     token: str = answer["status"]["token"]
     return token
+
+
+async def _listen_nowhere(listener: _Listener) -> str:
+    return ""
 
 
 class _Question:

@@ -39,6 +39,9 @@ CONCURRENCY: Final = 20
 PAUSE_SECONDS: Final = 1.0
 """Between two lists."""
 
+SHORTEST_PAUSE_SECONDS: Final = 0.001
+"""Timers may expire a hair early: without a minimum, the rest of a wait would be many lists of the whole cluster."""
+
 MAX_FAILED_ROUNDS: Final = 10
 """Rounds without any removal, after which the rest is given up."""
 
@@ -198,7 +201,8 @@ class FinalizerCleanup:
                 failed_rounds = 0 if is_removed else failed_rounds + 1
                 if failed_rounds >= MAX_FAILED_ROUNDS:
                     return inventory
-            await self._clock.sleep(PAUSE_SECONDS if left else max(quiet_at() - self._clock.monotonic(), 0.0))
+            rest = quiet_at() - self._clock.monotonic()
+            await self._clock.sleep(PAUSE_SECONDS if left else max(rest, SHORTEST_PAUSE_SECONDS))
 
     def _left(self, inventory: Inventory) -> set[str]:
         """UIDs of the objects that have the finalizer and are not given up."""

@@ -15,8 +15,6 @@ from support.stage import the_settings
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.sockets
-
 VALUES = (
     "agent.enabled=true",
     "settings.shutdownGracePeriodByPodPriority=[{priority: 0, shutdownGracePeriodSeconds: 60}]",

@@ -15,8 +15,6 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import load_provider
 from gracectl.controllers.rbac import MissingPermissions
 
-pytestmark = pytest.mark.sockets
-
 MOST: Final = [
     each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "definitions of claims", "machines", "replace first")
 ]

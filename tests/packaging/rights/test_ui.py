@@ -19,8 +19,6 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names
 
-pytestmark = pytest.mark.sockets
-
 READING = ("get", "list", "watch")
 
 

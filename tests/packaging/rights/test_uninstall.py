@@ -31,8 +31,6 @@ from gracectl.kube.rbac import Permission
 from gracectl.model import names
 from gracectl.policy.release import Release, release_patch
 
-pytestmark = pytest.mark.sockets
-
 HELD: Final = {"name": "c", "finalizers": [names.NODE_DRAIN]}
 EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
 """Only the chart has the hook."""

@@ -13,8 +13,6 @@ from gracectl.admission.registration import register
 from gracectl.admission.rotation import CertificateSecret
 from gracectl.kube.client import KubeClient
 
-pytestmark = pytest.mark.sockets
-
 SOME = [one for one in SETS if one.name in ("default", "other names", "cert-manager", "a certificate of others")]
 
 
