@@ -1,4 +1,4 @@
-"""A simulation plans a node again only when its plan can change by more than the pod that left."""
+"""A simulation looks again only at nodes and queues that may have changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, forecast
-from gracectl.policy.scenario import DrainingNode
+from gracectl.policy.observations import Observations
+from gracectl.policy.plan import plan
+from gracectl.policy.scenario import Beginning, DrainingNode, Scenario
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.simulation import _Simulation
+from gracectl.policy.simulation import _Simulation, simulate
 from gracectl.policy.waves import by_priority
 
 OWNERS = (owned_by("ReplicaSet"), owned_by("StatefulSet"), owned_by("DaemonSet"), ())
@@ -74,3 +76,22 @@ def test_a_node_is_planned_only_when_more_changes_than_one_pod(seed: int, monkey
     quick = forecast(nodes, NOW, assumptions)
     monkeypatch.setattr(_Simulation, "_awaited_in", lambda *_: frozenset())
     assert forecast(nodes, NOW, assumptions) == quick
+
+
+@pytest.mark.parametrize("deadline", [None, 40.0])
+def test_pods_are_tried_again_only_when_their_budget_has_changed(deadline: float | None) -> None:
+    """The deletion of a pod that is not Ready gives a budget nothing: the order in its queue stays reversed."""
+    budget = a_budget("web", expected_pods=4, desired_healthy=3, current_healthy=2, disruptions_allowed=0)
+    pods = {f"n{each}": a_pod(f"p{each}", owners=owned_by("ReplicaSet")) for each in (1, 2)}
+    nodes = [ending(name, pod, budgets={pod.name: (budget,)}) for name, pod in pods.items()]
+    broken = a_pod("broken", owners=owned_by("ReplicaSet"), ready=False, grace_seconds=30)
+    nodes.append(ending("n3", broken, budgets={"broken": (budget,)}, deadline=deadline))
+    observed = Observations(missing_since={budget.key: (NOW, NOW)})
+    scenario = Scenario(
+        uses_grace=True, replacement_seconds=30.0, pods_recover=False, observed=observed, last_first=True
+    )
+    beginning = Beginning(nodes, [plan(each.view, NOW) for each in nodes], NOW, EvictionRate())
+    removals = simulate(beginning, scenario).removals
+    first = min(pods.values(), key=lambda pod: removals[pod.uid][0].at)
+    assert (first.name, removals[first.uid][0].at) == ("p2", NOW + 30)
+    assert (broken.uid in removals and removals[broken.uid][0].at == NOW + 10) is (deadline is not None)
