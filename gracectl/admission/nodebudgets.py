@@ -16,6 +16,7 @@ from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget, scaled_value
 from gracectl.model.node import Node
+from gracectl.policy.explain import counted
 from gracectl.policy.nodebudgets import bound_of, desired_of, invalid_reason, selects_node
 from gracectl.policy.windows import invalid_window
 
@@ -56,7 +57,8 @@ class NodeBudgetValidator:
         elif self._nodes.live:
             selected = sum(selects_node(budget, node) for node in self._nodes.values())
             if selected and desired_of(budget, selected) >= selected:
-                yield f"spec: {bound} allows no deletion of a Ready node while it selects {_nodes(selected)}, as now"
+                nodes = counted(selected, "node")
+                yield f"spec: {bound} allows no deletion of a Ready node while it selects {nodes}, as now"
 
 
 def _errors(budget: NodeDisruptionBudget) -> Iterator[reviews.FieldError]:
@@ -80,10 +82,6 @@ def _never_allows(budget: NodeDisruptionBudget) -> bool:
         return scaled_value(budget.max_unavailable, WHOLE, round_up=True) == 0
     value = budget.min_available
     return isinstance(value, str) and scaled_value(value, WHOLE, round_up=True) >= WHOLE
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node{'' if number == 1 else 's'}"
 
 
 def _named(request: reviews.AdmissionRequest) -> str:

@@ -27,7 +27,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.notifier import Wakeup
@@ -123,12 +123,7 @@ def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:
 
 def describe(pods: Sequence[Pod]) -> str:
     """`3 pods: shop/a, shop/b, shop/c`; a long list is cut, with a count of the rest."""
-    return f"{counted(len(pods))}: {listed([f'{pod.namespace}/{pod.name}' for pod in pods])}"
-
-
-def counted(pods: int) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{pods} pod" if pods == 1 else f"{pods} pods"
+    return f"{counted(len(pods), 'pod')}: {listed([f'{pod.namespace}/{pod.name}' for pod in pods])}"
 
 
 def _subject(pod: ScheduledDeletion) -> Subject:

@@ -19,7 +19,7 @@ import msgspec
 from tenacity import AsyncRetrying, retry_if_result
 
 from gracectl.agent.cordon import ShutdownCordon
-from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, counted, describe
+from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, describe
 from gracectl.agent.sequence import SequenceResult, ShutdownSequence
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
@@ -30,6 +30,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import deadline_of
+from gracectl.policy.explain import counted
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder
@@ -221,7 +222,7 @@ class MachineShutdown:
         elif result.left:
             self._end(ShutdownOutcome.OVERDUE, f"shutdown proceeds after {took}: left {describe(result.left)}")
         else:
-            gone = f"{counted(len(self._deleted))} gone after {took}" if self._deleted else "no pods to wait for"
+            gone = f"{counted(len(self._deleted), 'pod')} gone after {took}" if self._deleted else "no pods to wait for"
             self._end(ShutdownOutcome.FINISHED, f"{gone}; shutdown proceeds")
 
     def _end(self, outcome: ShutdownOutcome, message: str) -> None:

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import Row, Table
-from gracectl.cli.format import counted
 from gracectl.cli.report import JsonObject
+from gracectl.policy.explain import counted
 
 STEPS = ("cordon", "drain", "volumes", "instance", "finalizer")
 """Steps of a termination in reports; the check of the instance before the first step counts as part of it."""

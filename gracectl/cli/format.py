@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
@@ -12,7 +11,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, Total, Unknown, Window
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import QueuePosition
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400
@@ -106,13 +105,6 @@ def _nodes_text(names: Sequence[str], *, with_names: bool) -> str:
 def age_text(made: float | None, at: float) -> str:
     """` (forecast 0:12 old)`; empty for one that is newer than FRESH_SECONDS."""
     return "" if made is None or at - made <= FRESH_SECONDS else f" (forecast {elapsed(at - made)} old)"
-
-
-def counted(
-    number: int, one: Literal["pod", "node", "budget", "range", "nodeclaim", "more budget", "more warning"]
-) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def joined(words: Sequence[str]) -> str:

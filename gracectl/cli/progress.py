@@ -9,12 +9,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from gracectl.cli.console import indented, marked
-from gracectl.cli.format import age_text, counted, elapsed, elapsed_answer, joined, total_text
+from gracectl.cli.format import age_text, elapsed, elapsed_answer, joined, total_text
 from gracectl.cli.output import command
 from gracectl.inspect.progress import BlockingCause, Progress
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, Unknown, Window
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 
 FEW_CAUSES = 6

@@ -36,7 +36,7 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
         return "all pods are gone"
     ends = f"; node deadline {format_time(plan.deadline)}" if plan.deadline is not None else ""
     words = [explain_pod(entry) for entry in left[:shown]]
-    return f"{_count(left)} left: {listed(words, shown, of=len(left))}{ends}"
+    return f"{counted(len(left), 'pod')} left: {listed(words, shown, of=len(left))}{ends}"
 
 
 def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
@@ -57,11 +57,13 @@ def left_behind(plan: Plan, *, shown: int = 3) -> str:
         f"{entry.pod.full_name} ({'running' if entry.pod.deletion_timestamp is None else 'terminating'})"
         for entry in plan.left
     ]
-    return f"the deadline {format_time(plan.deadline)} has passed with {_count(names)} left: {listed(names, shown)}"
+    pods = counted(len(names), "pod")
+    return f"the deadline {format_time(plan.deadline)} has passed with {pods} left: {listed(names, shown)}"
 
 
-def _count(pods: Sequence[object]) -> str:
-    return f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
+def counted(number: int, one: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def agreed(things: Sized, one: str, many: str) -> str:

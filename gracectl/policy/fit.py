@@ -14,7 +14,7 @@ import msgspec
 
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, Unknown, Window
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 
 
 class Fit(StrEnum):
@@ -49,7 +49,7 @@ class WindowFit(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """`window from … to …, 2 nodes at the same time: 8 of 10 nodes are expected to be drained in it; …`."""
         until = "on" if self.closes is None else f"to {format_time(self.closes)}"
-        at_once = f"{self.at_once} node{'' if self.at_once == 1 else 's'} at the same time"
+        at_once = f"{counted(self.at_once, 'node')} at the same time"
         surely = sum(each.fit is Fit.YES for each in self.nodes)
         expected = surely + sum(each.fit is Fit.LIKELY for each in self.nodes)
         slow = "" if surely == expected else f", {surely} even if each drain takes its longest"

@@ -21,11 +21,11 @@ from gracectl.cli.agent.rehearsal import (
     unshortened_grace,
 )
 from gracectl.cli.console import INDENT, Row, Table, indented, marked
-from gracectl.cli.format import counted, elapsed
+from gracectl.cli.format import elapsed
 from gracectl.cli.report import Json
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.policy.shutdown import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
-from gracectl.cli.format import counted
 from gracectl.cloud.provider import NONE
 from gracectl.config import Settings
 from gracectl.model import names
@@ -16,7 +15,7 @@ from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import failure_of, is_counted, is_unhealthy, never_allows
-from gracectl.policy.explain import agreed, listed
+from gracectl.policy.explain import agreed, counted, listed
 from gracectl.policy.finalizers import has_finalizer, needs_finalizer, our_finalizers
 from gracectl.policy.owners import Ownership, other_owner
 from gracectl.policy.remedies import budget_remedy, remedy

@@ -15,6 +15,7 @@ from gracectl.cli.console import Row, Table, helpful
 from gracectl.cli.report import Json, JsonObject
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.times import format_time
+from gracectl.policy.explain import counted
 
 SHOWN: Final = 3
 """Names in a line; JSON has all."""
@@ -107,5 +108,5 @@ def _counts(findings: Sequence[Finding]) -> Iterator[str]:
     noun = True
     for state, words in _COUNTED.items():
         if number := counts[state]:
-            yield f"{number} check{'' if number == 1 else 's'} {words}" if noun else f"{number} {words}"
+            yield f"{counted(number, 'check')} {words}" if noun else f"{number} {words}"
             noun = False

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import marked
-from gracectl.cli.format import cluster_text, counted, drained_in, never_text, total_text
+from gracectl.cli.format import cluster_text, drained_in, never_text, total_text
 from gracectl.cli.plan.brief import joined_warnings
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
@@ -22,7 +22,7 @@ from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.node import Node
 from gracectl.policy.answers import Never
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 
 MANY = 20
 """Maximum nodes and warnings with a line; the others are counted."""

@@ -13,13 +13,14 @@ from rich.text import Text
 
 from gracectl.cli.console import Row, Table, marked
 from gracectl.cli.drains.followed import is_finished
-from gracectl.cli.format import counted, elapsed
+from gracectl.cli.format import elapsed
 from gracectl.cli.output import command
 from gracectl.cli.report import Json, instant
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.names import BLOCKED, COMPLETE, FAILED, PROGRESSING
 from gracectl.model.nodedrain import Action, Blocker, Counts, NodeDrain, NodeProgress, NodeState
 from gracectl.model.times import format_time
+from gracectl.policy.explain import counted
 
 MOST_NAMED = 3
 """Nodes of a command line."""

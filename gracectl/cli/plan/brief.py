@@ -12,11 +12,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from gracectl.cli.console import Row, Table, marked
-from gracectl.cli.format import counted
 from gracectl.cli.plan.table import budget_table, is_never, node_head, plan_table, pod_table, summary_table, title
 from gracectl.cli.plan.text import PlanText
 from gracectl.inspect.forecast import DrainForecast
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 
 MOST_LINES = 40

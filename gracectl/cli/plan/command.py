@@ -15,7 +15,6 @@ from rich.console import Console
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
-from gracectl.cli.format import counted
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments, window
 from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
@@ -47,6 +46,7 @@ from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.windows import Window
 from gracectl.policy.answers import Sightings
 from gracectl.policy.confirmation import AGREE_SECONDS
+from gracectl.policy.explain import counted
 from gracectl.policy.fit import WindowFit, fit_window
 from gracectl.policy.pace import maximum_of
 from gracectl.policy.surroundings import Surroundings

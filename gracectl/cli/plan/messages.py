@@ -13,7 +13,6 @@ import msgspec
 from gracectl.cli.format import (
     NO_DEADLINE,
     blocked_by,
-    counted,
     deadline_cause,
     drained_in,
     elapsed,
@@ -29,6 +28,7 @@ from gracectl.policy.answers import SAME_SECONDS, Answer, Window
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
+from gracectl.policy.explain import counted
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.scenario import PodRemoval, RemovalMethod

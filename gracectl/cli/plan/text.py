@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gracectl.cli.format import counted, elapsed, elapsed_answer, total_text
+from gracectl.cli.format import elapsed, elapsed_answer, total_text
 from gracectl.cli.plan import messages
 from gracectl.cli.plan.chart import Bar, bars_of, deletion_of
 from gracectl.cli.plan.groups import PodGroup, groups_of
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Window, total_of
-from gracectl.policy.explain import agreed, listed
+from gracectl.policy.explain import agreed, counted, listed
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning

@@ -13,7 +13,6 @@ from gracectl.cli.format import (
     NO_DEADLINE,
     age_text,
     blocked_by,
-    counted,
     deadline_cause,
     drained_in,
     elapsed,
@@ -27,7 +26,7 @@ from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Never
-from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of
+from gracectl.policy.explain import HELD, URGENCY, counted, listed, urgency_of
 from gracectl.policy.freeze import Freeze
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from gracectl.cli.format import counted
 from gracectl.cli.report import JsonObject
 from gracectl.controllers.finalizer.cleanup import NodeOrClaim
 from gracectl.controllers.termination.maintenance import REQUEST
@@ -17,7 +16,7 @@ from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark
-from gracectl.policy.explain import listed
+from gracectl.policy.explain import counted, listed
 from gracectl.policy.maintenance import recorded_marks
 
 
