@@ -13,6 +13,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.disruption.controller import DisruptionController
+from gracectl.controllers.disruption.managed import ManagedNames
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.drains import Dependencies, NodeDrains
 from gracectl.controllers.finalizer.controller import FinalizerController
@@ -61,9 +62,10 @@ class ControllerManager:
         for registry in (self.terminations.registry, self.claims.registry):
             registry.subscribe(self.tracer)
         self._component_status = dependencies.component_status
-        self._pending = PendingNodes(context, backoff)
+        managed = ManagedNames(context)
+        self._pending = PendingNodes(context, backoff, managed)
         yield
-        self._voluntary = DisruptionController(context, backoff, self._pending)
+        self._voluntary = DisruptionController(context, backoff, managed, self._pending)
         yield
         self.campaigns = self._voluntary.campaigns = NodeDrainController(
             context,

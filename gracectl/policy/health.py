@@ -17,7 +17,7 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.budget import scaled_value
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_in_maintenance, maintenance_ended_at
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
@@ -49,8 +49,10 @@ def unhealthy_conditions(node: Node, settings: HealthSettings) -> tuple[Unhealth
     """
     if settings.enabled is False:
         return ()
-    found = (_unhealthy_condition(node, policy) for policy in settings.conditions)
-    return tuple(each for each in found if each is not None)
+    found = [
+        _unhealthy_condition(node, policy, condition_of(node.conditions, policy.type)) for policy in settings.conditions
+    ]
+    return tuple([each for each in found if each is not None])
 
 
 def unhealthy_until(node: Node, settings: HealthSettings) -> float:
@@ -62,15 +64,15 @@ def unhealthy_until(node: Node, settings: HealthSettings) -> float:
     """
     if settings.enabled is False or is_in_maintenance(node):
         return -math.inf
-    if unhealthy_conditions(node, settings):
-        return math.inf
-    turns = [
-        (condition.last_transition, policy.toleration_seconds)
-        for policy in settings.conditions
-        if (condition := condition_of(node.conditions, policy.type)) is not None
-    ]
-    recoveries = (at for at, tolerated in turns if at is not None and at > node.created + tolerated)
-    return max((at + RECOVERY_SECONDS for at in recoveries), default=-math.inf)
+    until = -math.inf
+    for policy in settings.conditions:
+        condition = condition_of(node.conditions, policy.type)
+        if _unhealthy_condition(node, policy, condition) is not None:
+            return math.inf
+        at = None if condition is None else condition.last_transition
+        if at is not None and at > node.created + policy.toleration_seconds:
+            until = max(until, at + RECOVERY_SECONDS)
+    return until
 
 
 def first_untolerated(conditions: tuple[UnhealthyCondition, ...]) -> UnhealthyCondition | None:
@@ -78,8 +80,10 @@ def first_untolerated(conditions: tuple[UnhealthyCondition, ...]) -> UnhealthyCo
     return min(conditions, key=lambda condition: condition.tolerated_until, default=None)
 
 
-def _unhealthy_condition(node: Node, policy: ConditionPolicy) -> UnhealthyCondition | None:
-    condition = condition_of(node.conditions, policy.type)
+def _unhealthy_condition(
+    node: Node, policy: ConditionPolicy, condition: Condition | None
+) -> UnhealthyCondition | None:
+    """`condition`: of the type of the policy."""
     if condition is None:
         # Kubernetes, too, sets Unknown where no kubelet has reported, but only a minute later.
         if (policy.type, policy.status) != (names.READY, names.UNKNOWN):

@@ -20,6 +20,7 @@ from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import parse_seconds
+from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.times import format_time
@@ -70,11 +71,18 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
     Raises nothing: a claim whose expireAfter cannot be parsed never expires (see `expires_at`).
     """
     nodes = tuple(nodes)
-    of_node = ((_interrupted(node, settings), _unhealthy(node, settings), _terminable(node)) for node in nodes)
-    found = [trigger for triggers in of_node for trigger in triggers if trigger]
+    found = [trigger for node in nodes for trigger in _shown_by(node, settings) if trigger]
     expiries = [_expired(claim)] if claim is not None else [_node_expired(node, settings) for node in nodes]
     found += [expired for expired in expiries if expired is not None]
     return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
+
+
+def is_idle(node: Node, settings: PolicySettings) -> bool:
+    """Whether no voluntary termination of this node is due, now or later, and none has left a mark on it, if it has no
+    claim. Nearly all nodes are idle nearly always."""
+    if node.annotations or condition_of(node.conditions, names.TERMINATION_PENDING) is not None:
+        return False
+    return not any(_shown_by(node, settings)) and node_expires_at(node, settings) is None
 
 
 def reason_of(deleted_at: float, triggers: Iterable[Trigger]) -> str:
@@ -134,6 +142,11 @@ def parse_jitter(value: str | float) -> float:
 def _share_of(uid: str) -> float:
     """From 0 to 1, evenly spread over all uids."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:6]) / 2**48
+
+
+def _shown_by(node: Node, settings: PolicySettings) -> tuple[Trigger | None, ...]:
+    """What the object of a node shows, apart from its age."""
+    return _interrupted(node, settings), _unhealthy(node, settings), _terminable(node)
 
 
 def _interrupted(node: Node, settings: PolicySettings) -> Trigger | None:

@@ -36,6 +36,7 @@ from gracectl.controllers.disruption.deletion import (
     restore_deadline,
 )
 from gracectl.controllers.disruption.events import DisruptionEvents
+from gracectl.controllers.disruption.managed import ManagedNames
 from gracectl.controllers.disruption.pace import CircuitBreaker, DisruptionStatistics, Pace
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.termination.context import StepContext
@@ -74,6 +75,7 @@ from gracectl.policy.voluntary import (
     VoluntaryBlocker,
     elapses_at,
     expires_at,
+    is_idle,
     triggers_of,
     voluntary_blockers,
 )
@@ -132,7 +134,11 @@ class DisruptionController:
     """Reconciles candidates; owns their state."""
 
     def __init__(
-        self, context: StepContext, backoff: Callable[[float, float], Backoff], pending_nodes: PendingNodes
+        self,
+        context: StepContext,
+        backoff: Callable[[float, float], Backoff],
+        managed: ManagedNames,
+        pending_nodes: PendingNodes,
     ) -> None:
         self._context = context
         self._cluster = context.cluster
@@ -141,10 +147,11 @@ class DisruptionController:
             context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), self._is_urgent
         )
         self._events = DisruptionEvents(context)
-        self._breaker = CircuitBreaker(context.manages, self._policy.health)
+        self._managed = managed
+        self._breaker = self._new_breaker()
         self._held_by_breaker: set[CandidateKey] = set()
         self._waiting = WaitIndex()
-        self._pace = self.pace = Pace(context, lambda: self._queue.add(PACE))
+        self._pace = self.pace = Pace(context, managed, lambda: self._queue.add(PACE))
         self.campaigns: Campaigns | None = None
         self._pending_nodes = pending_nodes
         self._pending: dict[CandidateKey, PendingTermination] = {}
@@ -452,10 +459,13 @@ class DisruptionController:
 
     def configured(self) -> None:
         """Apply changed settings: recount the nodes, and look at every candidate."""
-        self._breaker = CircuitBreaker(self._context.manages, self._policy.health)
+        self._breaker = self._new_breaker()
         for node in self._cluster.nodes.values():
             self._breaker.note(None, node)
         self._requeue_all()
+
+    def _new_breaker(self) -> CircuitBreaker:
+        return CircuitBreaker(lambda node: node.name in self._managed, self._policy.health)
 
     def _requeue_all(self) -> None:
         for node in self._cluster.nodes.values():
@@ -471,7 +481,7 @@ class DisruptionController:
 
     def _requeue_node(self, node: Node) -> None:
         """Requeue its candidate, and the candidates of its claims and their other nodes: the leftover node may
-        change."""
+        change. A node to which nothing can happen is no candidate: there are 100,000."""
         claims = self._cluster.claims_of(node)
         for claim in claims:
             self._queue.add(CandidateKey("claim", claim.name))
@@ -480,8 +490,14 @@ class DisruptionController:
                     self._queue.add(CandidateKey("node", other.name))
         key = CandidateKey("node", node.name)
         # Drop the status of a node that was a candidate alone until its claim appeared.
-        if len(claims) != 1 or key in self._statuses or self._cluster.is_left_over(node):
+        if key in self._statuses or (
+            not self._is_idle(node.name) and (len(claims) != 1 or self._cluster.is_left_over(node))
+        ):
             self._queue.add(key)
+
+    def _is_idle(self, name: str) -> bool:
+        node = self._cluster.node(name)
+        return node is not None and node.deletion_timestamp is None and is_idle(node, self._policy)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and _relevant(old) == _relevant(new):

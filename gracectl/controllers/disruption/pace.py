@@ -16,6 +16,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
+from gracectl.controllers.disruption.managed import ManagedNames
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.kube.cache.reading import read_all
@@ -72,12 +73,13 @@ class DisruptionStatistics(msgspec.Struct, frozen=True):
 class Pace:
     """Slots of voluntary terminations; `wake` is called when a waiting candidate may get one."""
 
-    def __init__(self, context: StepContext, wake: Callable[[], None]) -> None:
+    def __init__(self, context: StepContext, managed: ManagedNames, wake: Callable[[], None]) -> None:
         self._context = context
         self._cluster = context.cluster
         self._wake = wake
         self._nodes = context.settings.managed
-        self._managed: set[str] = set()  # names of nodes
+        self._managed = managed
+        self._number_of_managed = len(managed)
         self._slots: list[DisruptionSlot] = []
         self._most_slots = FEW_SLOTS
         self._by_uid: dict[str, DisruptionSlot] = {}  # by uid of a node or claim that is being deleted
@@ -259,21 +261,18 @@ class Pace:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
-            self._managed.discard(old.name)
             self._ended(old)
-            return
-        is_managed = self._cluster.manages(self._nodes, new)
-        if is_managed != (new.name in self._managed):
-            (self._managed.add if is_managed else self._managed.discard)(new.name)
-            self._wake()
-        if is_finalizing(new):
-            if is_managed and new.uid not in self._by_uid:
+        elif is_finalizing(new):
+            if new.uid not in self._by_uid and self._cluster.manages(self._nodes, new):
                 slot = self._begin(new, (claim.uid for claim in self._cluster.claims_of(new)))
                 self._on_node[new.name] = slot
                 for pod in self._cluster.pods_on(new.name):
                     _note(slot, pod)
         elif new.deletion_timestamp is not None:
             self._ended(new)
+        if len(self._managed) != self._number_of_managed:
+            self._number_of_managed = len(self._managed)
+            self._wake()
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         claim = new or old

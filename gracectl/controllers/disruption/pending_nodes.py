@@ -13,6 +13,7 @@ from typing import Final
 
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.disruption.events import UNCORDONED, cordoned_while_pending
+from gracectl.controllers.disruption.managed import ManagedNames
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.report import emit, remove_conditions, set_condition
 from gracectl.kube.conditions import ConditionUpdate
@@ -48,12 +49,14 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 class PendingNodes:
     """Reconciles the condition and the cordon of nodes, by name."""
 
-    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+    def __init__(
+        self, context: StepContext, backoff: Callable[[float, float], Backoff], managed: ManagedNames
+    ) -> None:
         self._context = context
+        self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._pending: dict[str, PendingTermination] = {}
         self._tracked: dict[str, TrackedObject[Node]] = {}
-        self._managed: set[str] = set()
         self._open: set[str] = set()
         self._cordoning: dict[str, int] = {}  # by version, our cordons that the watch does not show yet
         self._without_room: set[str] = set()
@@ -136,16 +139,13 @@ class PendingNodes:
         node = new or old
         assert node is not None
         before = self._open - self._cordoning.keys() if self._without_room else set()
-        self._managed.discard(node.name)
         self._open.discard(node.name)
         if new is None:
             for found in (self._pending, self._tracked):
                 found.pop(node.name, None)
             self._without_room.discard(node.name)
-        elif self._context.manages(new):
-            self._managed.add(new.name)
-            if accepts_pods(new):
-                self._open.add(new.name)
+        elif new.name in self._managed and accepts_pods(new):
+            self._open.add(new.name)
         if (
             new is None
             or not accepts_pods(new)

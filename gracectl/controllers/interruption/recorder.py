@@ -35,9 +35,9 @@ class Recorder:
         self._managed = managed
         self._clock = clock
         self._counts = counts
-        self._by_instance: dict[str, tuple[str, ...]] = {}
+        self._by_instance: dict[str, tuple[str, ...]] | None = None  # until a notice names an instance
         self._news: dict[str, anyio.Event] = {}  # by node, while awaited
-        cluster.nodes.subscribe(self._node_changed, replay=True)
+        cluster.nodes.subscribe(self._node_changed)
 
     def handler(self, source: str) -> SourceHandler:
         """Handler for this source."""
@@ -94,20 +94,32 @@ class Recorder:
     def _nodes_of(self, notice: Notice) -> tuple[Node, ...]:
         if notice.provider_id:
             return self._cluster.nodes_on(notice.provider_id)
-        found = (notice.node,) if notice.node else self._by_instance.get(notice.instance, ())
+        found = (notice.node,) if notice.node else self._on_instance(notice.instance)
         return tuple(node for name in found if (node := self._cluster.node(name)) is not None)
+
+    def _on_instance(self, instance: str) -> tuple[str, ...]:
+        if self._by_instance is None:
+            self._by_instance = {}
+            for node in self._cluster.nodes.values():
+                self._index(self._by_instance, None, node)
+        return self._by_instance.get(instance, ())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and (news := self._news.pop(old.name, None)) is not None:
             news.set()
+        if self._by_instance is not None:
+            self._index(self._by_instance, old, new)
+
+    @staticmethod
+    def _index(by_instance: dict[str, tuple[str, ...]], old: Node | None, new: Node | None) -> None:
         before, after = _instance_of(old), _instance_of(new)
         if before == after:
             return
         for key, node, is_there in ((before, old, False), (after, new, True)):
             if key and node is not None:
-                others = tuple(name for name in self._by_instance.pop(key, ()) if name != node.name)
+                others = tuple(name for name in by_instance.pop(key, ()) if name != node.name)
                 if found := (*others, node.name) if is_there else others:
-                    self._by_instance[key] = found
+                    by_instance[key] = found
 
 
 class SourceHandler:

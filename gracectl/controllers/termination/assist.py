@@ -50,7 +50,9 @@ RULES_SECONDS: Final = 20.0
 def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
     """The drain of this node by another owner, and whether the settings assist it; None: there is none now."""
     wanted, cluster = context.settings.assist, context.cluster
-    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node)) if cluster.owner_of(node) else None
+    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node))
+    if found is not None and cluster.owner_of(node) is None:
+        found = None
     if found is None and not is_in_maintenance(node):  # our own maintenance drains the node already
         found = autoscaler_drain(node)
         if found is None and wanted.cluster_api:

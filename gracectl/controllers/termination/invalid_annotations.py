@@ -37,7 +37,9 @@ class InvalidAnnotationReporter:
         self._pace = TokenBucket(context.clock, EVENTS_PER_SECOND, BURST)
         self._reported: OrderedDict[tuple[str, str], None] = OrderedDict()
         context.cluster.pods.subscribe(self._pod_changed)
-        context.cluster.nodes.subscribe(self._node_changed, replay=True)
+        context.cluster.nodes.subscribe(self._node_changed)
+        for pod in context.cluster.pods_that_ask():
+            self._pod_changed(None, pod)
 
     async def run(self) -> None:
         """Emit Events until cancelled."""

@@ -114,7 +114,7 @@ class NodeClaimController:
         self._runner = StepRunner(context)
         self.registry: Registry[NodeClaimState] = Registry(context.clock, context.statistics)
         context.cluster.claims.subscribe(self._claim_changed, replay=True)
-        context.cluster.nodes.subscribe(self._node_changed, replay=True)
+        context.cluster.nodes.subscribe(self._node_changed)
         context.admitter.budgets.subscribe(self._node_budget_changed)
 
     async def run(self) -> None:

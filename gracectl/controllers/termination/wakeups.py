@@ -93,9 +93,9 @@ class NodeWakeups:
 
     def _arm(self, node: Node) -> None:
         """Arm the timer for the deadline of this node, from the caches."""
-        if not self._context.manages(node):
+        if not is_requested(node) or not self._context.manages(node):
             return
-        deadline = cached_deadline(self._context, node) if is_requested(node) else None
+        deadline = cached_deadline(self._context, node)
         if is_finalizing(node) or deadline is not None:
             self._timer.changed(node.name)
         if deadline is not None:

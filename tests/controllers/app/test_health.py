@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from support.disruption import TERMINABLE
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.app.controller import Controller
@@ -79,6 +80,7 @@ async def test_stalled_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(DisruptionController, "run", hang)
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
+        await stage.patch_node("n1", TERMINABLE)
         await stage.clock.sleep(910)
         assert failed(*controller.process.health()) == ["queues"]
         assert "keys wait, no worker progress for 9" in report(controller.process.health())[1]

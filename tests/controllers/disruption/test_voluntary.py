@@ -66,6 +66,25 @@ async def test_a_node_that_is_not_managed_is_not_terminated() -> None:
         assert deletions(stage) == []
 
 
+async def test_a_new_leader_queues_only_nodes_to_which_something_can_happen() -> None:
+    """There may be 100,000 nodes, and the first deletion waits behind none of them."""
+    names = [f"n{number}" for number in range(20)]
+    async with staged(*names) as stage:
+        await stage.create(a_pod_manifest("p1", "n1"))
+        async with stage.settled(mortal=True):
+            pass
+        await stage.patch_node("n3", NOT_TERMINABLE)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(10)
+            adds = {name: queue.adds for name, queue in controller.statistics().queues.items()}
+            assert {name: number for name, number in adds.items() if number} == {}
+        await stage.patch_node("n2", TERMINABLE)
+        async with stage.controller() as controller:
+            await stage.until_gone("n2")
+            assert controller.statistics().queues["voluntary"].handed_out < len(names)
+
+
 @pytest.mark.parametrize("dead_until", [100.0, 899.0, 950.0])
 async def test_a_restart_forgets_nothing(dead_until: float) -> None:
     """In time: to the second all the same. Too late: at once."""

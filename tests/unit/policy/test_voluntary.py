@@ -26,6 +26,7 @@ from gracectl.policy.voluntary import (
     expires_at,
     explain_blockers,
     explain_elapsed,
+    is_idle,
     node_expires_at,
     parse_expire_after,
     parse_jitter,
@@ -50,6 +51,24 @@ def lost(since: float = NOW) -> Condition:
 
 
 # -- triggers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fields", "is_nothing"), [
+    ({}, True),
+    ({"labels": {"pool": "a"}}, True),
+    ({"labels": TERMINABLE}, False),
+    ({"conditions": (lost(),)}, False),
+    ({"conditions": ()}, False),
+    ({"conditions": (well(), Condition(names.TERMINATION_PENDING, "True"))}, False),
+    ({"annotations": {names.INTERRUPTION: "spot unknown aws"}}, False),
+    ({"annotations": {names.FORCED_DEADLINE: "2026-01-01T00:00:00Z"}}, False),
+    ({"labels": {"pool": "old"}}, False),
+])  # fmt: skip
+def test_an_idle_node_has_neither_a_trigger_nor_a_mark(fields: dict[str, Any], is_nothing: bool) -> None:
+    old = NodeGroup(LabelSelector({"pool": "old"}), expire_seconds=3600.0)
+    node, settings = a_node(**{"conditions": (well(),), **fields}), PolicySettings(node_groups=(old,))
+    assert is_idle(node, settings) is is_nothing
+    assert not (is_nothing and triggers_of((node,), None, settings))
 
 
 @pytest.mark.parametrize(("written", "at"), [
