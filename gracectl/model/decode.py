@@ -113,11 +113,13 @@ class PodDecoder(_SharingDecoder):
             share.owners(meta.owner_references),
             self._created,
             instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
-            _end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+            None
+            if meta.deletion_timestamp is None
+            else _end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
             _grace(meta.deletion_grace_period_seconds),
             _grace(spec.termination_grace_period_seconds),
             spec.priority,
-            share.string(spec.priority_class_name),
+            share.string(spec.priority_class_name) if spec.priority_class_name else "",
             share.tolerations(spec.tolerations),
             share.string(status.phase),
             _is_ready(status.conditions or ()),
@@ -130,7 +132,9 @@ class PodDecoder(_SharingDecoder):
 
 
 class NodeDecoder(_SharingDecoder):
-    """Reads nodes; they have zones and the words of their conditions in common."""
+    """Reads nodes; they have zones and the words of their conditions in common, and in a row their finalizers."""
+
+    _finalizers: tuple[str, ...] = ()
 
     def __call__(self, raw: bytes | msgspec.Raw) -> Node:
         """The node in this JSON object."""
@@ -138,6 +142,8 @@ class NodeDecoder(_SharingDecoder):
         meta = read.metadata
         spec = read.spec or wire.NodeSpec()
         share = self.sharing
+        if (found := finalizers(meta)) != self._finalizers:
+            self._finalizers = found
         return Node(
             # Its pods name it: with one pool for both kinds that is one string.
             name=share.string(meta.name),
@@ -147,7 +153,7 @@ class NodeDecoder(_SharingDecoder):
             annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
             created=created(meta.creation_timestamp),
             deletion_timestamp=instant(meta.deletion_timestamp),
-            finalizers=finalizers(meta),
+            finalizers=self._finalizers,
             unschedulable=bool(spec.unschedulable),
             taints=taints(spec.taints or (), share),
             provider_id=identity("spec.providerID", spec.provider_id),

@@ -85,18 +85,15 @@ def conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]
     if len(found) > MOST_CONDITIONS:
         found = [*found[:MOST_CONDITIONS], *[each for each in found[MOST_CONDITIONS:] if each.type in _NEEDED]]
         found = found[: 2 * MOST_CONDITIONS]
-    return tuple(
-        [
-            Condition(
-                kept(cut(read.type)),
-                kept(cut(read.status)),
-                kept(cut(read.reason)),
-                kept(cut(read.message, LONGEST_MESSAGE if read.type in _NEEDED else LONGEST_TEXT)),
-                instant(read.last_transition_time),
-            )
-            for read in found
-        ]
-    )
+    moment, at, result = None, None, []
+    for read in found:
+        if read.last_transition_time != moment:  # of most nodes they are equal, and one number then
+            moment = read.last_transition_time
+            at = instant(moment)
+        message = cut(read.message, LONGEST_MESSAGE if read.type in _NEEDED else LONGEST_TEXT)
+        words = (kept(cut(read.type)), kept(cut(read.status)), kept(cut(read.reason)), kept(message))
+        result.append(Condition(*words, at))
+    return tuple(result)
 
 
 def taints(found: Sequence[wire.Taint], share: Sharing) -> tuple[Taint, ...]:

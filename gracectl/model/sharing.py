@@ -22,6 +22,7 @@ import msgspec
 from gracectl.model import wire
 from gracectl.model.bounds import MemoryQuota
 from gracectl.model.meta import OwnerReference
+from gracectl.model.names import NODE_KIND
 from gracectl.model.node import DISRUPTED_TAINT, tolerates
 from gracectl.model.pod import Toleration
 from gracectl.model.untrusted import Decoder
@@ -49,35 +50,19 @@ class Sharing:
     def __init__(self) -> None:
         self.quota = MemoryQuota()
         """Charges of the large objects of this cache."""
-        self._strings: dict[str, str] = {}
-        self._strings_limit = _SMALL
+        self._strings = _Strings()
         self._labels = _LabelPool(self._read_labels)
-        self._owners = _OwnerPool(_read_owners)
+        self._owners = _OwnerPool(self._read_owners)
         self._tolerations = _Pool(_read_tolerations)
-
-    def string(self, text: str | None) -> str:
+        # Attributes, as a method would double the time for each of a million pods.
+        self.string: Callable[[str | None], str] = self._strings.__getitem__
         """The one copy of this text; null reads as empty."""
-        if not text:
-            return ""
-        known = self._strings.get(text)
-        if known is not None or len(text) > LONGEST_SHARED:
-            return known or text
-        self._strings[text] = text
-        if len(self._strings) > self._strings_limit:
-            self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
-        return text
-
-    def labels(self, raw: msgspec.Raw) -> Mapping[str, str]:
+        self.labels: Callable[[msgspec.Raw], Mapping[str, str]] = self._labels.get
         """The map in this JSON (empty for null or nothing); the same object for the same bytes."""
-        return self._labels.get(raw)
-
-    def owners(self, raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
-        """The owner references in this JSON; the same object for the same bytes."""
-        return self._owners.get(raw)
-
-    def tolerations(self, raw: msgspec.Raw) -> tuple[Toleration, ...]:
+        self.owners: Callable[[msgspec.Raw], tuple[OwnerReference, ...]] = self._owners.get
+        """The owner references in this JSON; the same object for the same bytes, unless a node is the owner."""
+        self.tolerations: Callable[[msgspec.Raw], tuple[Toleration, ...]] = self._tolerations.get
         """The tolerations in this JSON; the same object for the same bytes."""
-        return self._tolerations.get(raw)
 
     def words(self, raw: msgspec.Raw) -> Mapping[str, str]:
         """A separate map with shared strings, for objects with unique labels."""
@@ -94,7 +79,7 @@ class Sharing:
 
     def prune(self) -> None:
         """Drop values that no object refers to. Runs automatically whenever a pool has doubled."""
-        self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
+        self._strings.prune()
         for pool in (self._labels, self._owners, self._tolerations):
             pool.prune()
 
@@ -104,6 +89,29 @@ class Sharing:
         # Only the keys: a value that no other map has (a StatefulSet pod's name) would be pooled for nothing.
         return {self.string(key): value for key, value in wire.read_labels(raw).items()}
 
+    def _read_owners(self, raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
+        owners = [
+            OwnerReference(
+                self.string(owner.kind),
+                # The name of a node is shared with the node.
+                (self.string(owner.name) if owner.kind == NODE_KIND else owner.name) or "",
+                owner.uid or "",
+                bool(owner.controller),
+                (owner.api_version or "").rpartition("/")[0],
+            )
+            for owner in _OWNERS.decode(raw) or ()
+        ]
+        if not is_large(raw):
+            return tuple(owners)
+        # Decisions ask for the one that manages the object, and whether a node is among them.
+        manager = [each for each in owners if each.controller][:1]
+        kept = (*manager, *[each for each in owners if each.is_node][:1])
+        cut = LONGEST_SHARED
+        return tuple(
+            OwnerReference(each.kind[:cut], each.name[:cut], each.uid[:cut], each.controller, each.group[:cut])
+            for each in kept
+        )
+
     def sizes(self) -> tuple[int, int, int, int]:
         """How many different strings, labels, owners and tolerations the pools hold."""
         return (len(self._strings), len(self._labels), len(self._owners), len(self._tolerations))
@@ -112,6 +120,24 @@ class Sharing:
 def is_large(raw: msgspec.Raw) -> bool:
     """Whether a part is stored for size."""
     return len(memoryview(raw)) > LARGE
+
+
+class _Strings(dict[str | None, str]):
+    """The one copy of each text, by the text. A dict, so that a known text costs no call of Python."""
+
+    _limit = _SMALL
+
+    def __missing__(self, text: str | None) -> str:
+        if not text:
+            return ""
+        if len(text) <= LONGEST_SHARED:
+            self[text] = text
+            if len(self) > self._limit:
+                self.prune()
+        return text
+
+    def prune(self) -> None:
+        self._limit = _prune(self, _ALONE_AS_KEY)
 
 
 class _Pool(Generic[V]):
@@ -125,12 +151,13 @@ class _Pool(Generic[V]):
 
     def get(self, raw: msgspec.Raw) -> V:
         key = bytes(raw)
-        try:
-            return self._values[key]
-        except KeyError:
-            if len(key) > LARGE:
-                return self._get_large(raw, key)
-            value = self._values[key] = self._read(raw)
+        known = self._values.get(key)
+        return self._get_new(raw, key) if known is None else known
+
+    def _get_new(self, raw: msgspec.Raw, key: bytes) -> V:
+        if len(key) > LARGE:
+            return self._get_large(raw, key)
+        value = self._values[key] = self._read(raw)
         if len(self._values) > self._limit:
             self.prune()
         return value
@@ -157,8 +184,8 @@ class _Pool(Generic[V]):
 class _OwnerPool(_Pool[tuple[OwnerReference, ...]]):
     """A node owns one mirror pod or a few, which are not worth an entry."""
 
-    def get(self, raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
-        return self._read(raw) if b'"kind":"Node"' in bytes(raw) else super().get(raw)
+    def _get_new(self, raw: msgspec.Raw, key: bytes) -> tuple[OwnerReference, ...]:
+        return self._read(raw) if b'"kind":"Node"' in key else super()._get_new(raw, key)
 
 
 class _LabelPool(_Pool[Mapping[str, str]]):
@@ -194,29 +221,6 @@ def _references(pool: dict[K, V]) -> list[tuple[K, int]]:
 # Reference count of a value that only its pool refers to: measured, since interpreters differ.
 _ALONE: Final = _references({number: [number] for number in range(1)})[0][1]
 _ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number) * 2 for number in range(1))})[0][1]
-
-
-def _read_owners(raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
-    owners = [
-        OwnerReference(
-            owner.kind or "",
-            owner.name or "",
-            owner.uid or "",
-            bool(owner.controller),
-            (owner.api_version or "").rpartition("/")[0],
-        )
-        for owner in _OWNERS.decode(raw) or ()
-    ]
-    if not is_large(raw):
-        return tuple(owners)
-    # Decisions ask for the one that manages the object, and whether a node is among them.
-    manager = [each for each in owners if each.controller][:1]
-    kept = (*manager, *[each for each in owners if each.is_node][:1])
-    cut = LONGEST_SHARED
-    return tuple(
-        OwnerReference(each.kind[:cut], each.name[:cut], each.uid[:cut], each.controller, each.group[:cut])
-        for each in kept
-    )
 
 
 def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:

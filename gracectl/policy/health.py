@@ -80,9 +80,7 @@ def first_untolerated(conditions: tuple[UnhealthyCondition, ...]) -> UnhealthyCo
     return min(conditions, key=lambda condition: condition.tolerated_until, default=None)
 
 
-def _unhealthy_condition(
-    node: Node, policy: ConditionPolicy, condition: Condition | None
-) -> UnhealthyCondition | None:
+def _unhealthy_condition(node: Node, policy: ConditionPolicy, condition: Condition | None) -> UnhealthyCondition | None:
     """`condition`: of the type of the policy."""
     if condition is None:
         # Kubernetes, too, sets Unknown where no kubelet has reported, but only a minute later.

@@ -49,9 +49,7 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 class PendingNodes:
     """Reconciles the condition and the cordon of nodes, by name."""
 
-    def __init__(
-        self, context: StepContext, backoff: Callable[[float, float], Backoff], managed: ManagedNames
-    ) -> None:
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff], managed: ManagedNames) -> None:
         self._context = context
         self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))

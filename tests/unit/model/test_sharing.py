@@ -11,6 +11,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.sharing import Sharing
+from gracectl.model.times import parse_time
 from gracectl.model.wire import ABSENT
 
 
@@ -90,6 +91,30 @@ def test_a_pod_and_its_node_share_the_name_of_the_node() -> None:
     assert PodDecoder(sharing)(pod(1, node="a-node-with-a-long-name")).node_name is node.name
 
 
+def test_a_mirror_pod_and_its_node_share_the_name_of_the_node() -> None:
+    sharing = Sharing()
+    node = NodeDecoder(sharing)(b'{"metadata": {"name": "a-node-with-a-long-name"}}')
+    owners = msgspec.Raw(b'[{"kind":"Node","name":"a-node-with-a-long-name","uid":"u1","controller":true}]')
+    [owner] = sharing.owners(owners)
+    assert owner.is_node
+    assert owner.name is node.name
+    assert sharing.sizes()[2] == 0
+
+
+def test_nodes_in_a_row_share_their_finalizers_and_a_node_the_instant_of_its_conditions() -> None:
+    decode, at = NodeDecoder(), "2026-01-01T00:00:00Z"
+    status = {"conditions": [{"type": each, "status": "True", "lastTransitionTime": at} for each in ("Ready", "Odd")]}
+    finalizers = (["one/finalizer"], ["one/finalizer"], ["one/finalizer", "other/finalizer"], None)
+    nodes = [
+        decode(msgspec.json.encode({"metadata": {"name": f"n{number}", "finalizers": found}, "status": status}))
+        for number, found in enumerate(finalizers)
+    ]
+    assert [list(node.finalizers) for node in nodes] == [found or [] for found in finalizers]
+    assert nodes[0].finalizers is nodes[1].finalizers
+    first, second = nodes[0].conditions
+    assert first.last_transition is second.last_transition == parse_time(at)
+
+
 def test_pruning_forgets_what_is_gone_and_keeps_what_is_held() -> None:
     decode = PodDecoder()
     kept = decode(pod(1, workload="stays", node="node-of-stays"))
@@ -97,8 +122,8 @@ def test_pruning_forgets_what_is_gone_and_keeps_what_is_held() -> None:
     assert decode.sharing.sizes()[1] == 2
     decode.sharing.prune()
     decode.sharing.prune()  # strings that only a forgotten map held go with the next
-    # app, tier, its namespace, its node, its priority class, its phase
-    assert decode.sharing.sizes() == (6, 1, 1, 1)
+    # app, tier, its namespace, its node, its priority class, its phase, the kind of its owner
+    assert decode.sharing.sizes() == (7, 1, 1, 1)
     again = decode(pod(3, workload="stays", node="node-of-stays"))
     assert again.labels is kept.labels
     assert again.owners is kept.owners
