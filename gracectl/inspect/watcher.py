@@ -102,7 +102,7 @@ class Reading(msgspec.Struct, frozen=True):
 WHOLE: Final = Reading()
 
 
-async def snapshot_of(client: KubeClient, nodes: Collection[Node], reading: Reading) -> ClusterCache:
+async def snapshot_of(client: KubeClient, nodes: Iterable[Node], reading: Reading) -> ClusterCache:
     """Read the pods of these nodes, and the budgets of their namespaces; nothing else. Raises ApiError."""
     informers, cluster = new_informers(), empty_cluster_cache()
     cluster.nodes.replace(nodes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
@@ -65,7 +65,7 @@ class Writable(Protocol[T]):
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
         """The object exists in a state that cannot be decoded; `stand_in` is held in its place."""
 
-    def replace(self, objects: Collection[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
+    def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """Replace the contents: all objects, and the undecodable ones."""
 
     def held(self, new: T) -> T:
@@ -242,11 +242,12 @@ class Cache(Generic[T]):
         for found in self.undecodable:
             callback(found)
 
-    def replace(self, objects: Collection[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
+    def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """Writer: these are all objects. Notifies exactly the differences, deletions first; then the cache is live."""
         aside = {found.key: found for found in undecodable}
         self._undecodable = {key: found for key, found in self._undecodable.items() if key in aside}
         known: ByName[T] = {}
+        objects = tuple(objects)
         if not aside and len(objects) == len(self) and all(self.get(*each.key) is each for each in objects):
             objects = ()  # no difference: to find one takes a copy of all names
         else:

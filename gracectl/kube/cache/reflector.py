@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from enum import Enum
 from typing import Any, Generic
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
         except NotFound:
             yield Page((), "")
 
-    def _take_over(self, objects: Collection[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
+    def _take_over(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         self._cache.replace(objects, undecodable)
         self._live.set()
         self._failing = False
