@@ -9,7 +9,7 @@ from gracectl.model.node import Node
 class ManagedNames:
     """Names of the managed nodes.
 
-    Invariant: whoever subscribes to nodes later finds the change of its notification here.
+    Invariant: a subscriber of nodes that subscribes later finds the change of each notification here.
     """
 
     def __init__(self, context: StepContext) -> None:
