@@ -137,7 +137,7 @@ def deletes_at_the_deadline_only() -> Iterator[None]:
         return deadline
 
     with (
-        patch("gracectl.policy.plan.delete_at", at_the_deadline),
+        patch("gracectl.policy.planner.delete_at", at_the_deadline),
         patch("gracectl.eviction.deleter.delete_at", at_the_deadline),
     ):
         yield

@@ -9,7 +9,8 @@ from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from gracectl.model.node import Node
-from gracectl.policy.plan import NodeView, Outcome, plan
+from gracectl.policy.plan import NodeView, Outcome
+from gracectl.policy.planner import plan
 
 NOW = 1_800_000_000.0
 

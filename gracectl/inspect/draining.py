@@ -25,7 +25,8 @@ from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
 from gracectl.policy.explain import blocked_since, by_urgency
 from gracectl.policy.maintenance import maintenance_since
-from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
+from gracectl.policy.plan import NodeView, Plan, PodPlan
+from gracectl.policy.planner import plan
 from gracectl.policy.remedies import pod_remedy
 from gracectl.policy.returning import cordon_known_at
 

@@ -22,7 +22,8 @@ from gracectl.policy.evictability import is_kubelet_alive
 from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, queues_of
 from gracectl.policy.explain import agreed, listed
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
-from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan
+from gracectl.policy.planner import plan, settled_at
 from gracectl.policy.scenario import (
     Beginning,
     DrainingNode,

@@ -18,7 +18,8 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import granted, granted_already
 from gracectl.policy.eviction_queues import Place, RateLimit, SimulatedQueue
-from gracectl.policy.plan import Outcome, Plan, PodPlan, plan
+from gracectl.policy.plan import Outcome, Plan, PodPlan
+from gracectl.policy.planner import plan
 from gracectl.policy.scenario import (
     NO_BUDGET,
     Beginning,

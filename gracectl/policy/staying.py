@@ -15,7 +15,8 @@ from gracectl.model.meta import condition_of
 from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
 from gracectl.policy.budgets import failure_of, has_no_scale, is_counted, never_allows
-from gracectl.policy.plan import Blocker, NodeView, Outcome, PodPlan, came_late
+from gracectl.policy.plan import Blocker, NodeView, Outcome, PodPlan
+from gracectl.policy.planner import came_late
 from gracectl.policy.remedies import JOB
 from gracectl.policy.volumes import listed_attachments
 

@@ -123,7 +123,8 @@ from gracectl.policy.interruption import encode as encode_interruption
 from gracectl.policy.nodebudgets import desired_of, invalid_reason
 from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
-from gracectl.policy.plan import NodeView, plan
+from gracectl.policy.plan import NodeView
+from gracectl.policy.planner import plan
 from gracectl.policy.protection import invalid_annotation, protection_of
 from gracectl.policy.release import LABELS as RELEASE_LABELS
 from gracectl.policy.release import release_of

@@ -30,7 +30,8 @@ from gracectl.model.pod import Pod, Toleration
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.policy.forecast import Assumptions
-from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan
+from gracectl.policy.planner import plan
 from gracectl.policy.scenario import DrainingNode
 
 # Small objects for decisions: everything has a default that lets a pod go.

@@ -37,7 +37,7 @@ from gracectl.policy.pace import (
     maximum_of,
     next_with_blocked,
 )
-from gracectl.policy.plan import plan
+from gracectl.policy.planner import plan
 from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import HealthSettings, VoluntarySettings
 from gracectl.policy.voluntary import Cause

@@ -17,7 +17,7 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model.node import DISRUPTED_TAINT, Node, tolerates
 from gracectl.policy.cordon import EVERY_MARK, OPEN_TO_DAEMON_SETS, Mark, missing_marks, takes_pods
-from gracectl.policy.plan import plan
+from gracectl.policy.planner import plan
 from gracectl.policy.waves import is_daemon
 
 

@@ -33,7 +33,8 @@ from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, earliest_deadline
 from gracectl.policy.explain import explain, left_behind, stuck_text, summarize
-from gracectl.policy.plan import Blocker, NodeView, Outcome, Plan, PodPlan, came_late, plan
+from gracectl.policy.plan import Blocker, NodeView, Outcome, Plan, PodPlan
+from gracectl.policy.planner import came_late, plan
 
 STALL_SECONDS = 60.0
 """Time without a leaving pod after which a drain emits an Event."""

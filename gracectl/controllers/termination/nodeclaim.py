@@ -38,7 +38,7 @@ from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
 from gracectl.policy.maintenance import is_termination_begun
 from gracectl.policy.nodebudgets import may_unblock
-from gracectl.policy.plan import plan
+from gracectl.policy.planner import plan
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import reason_of, triggers_of
 from gracectl.runtime.backoff import Backoff

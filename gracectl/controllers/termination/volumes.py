@@ -19,7 +19,8 @@ from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
 from gracectl.model.pod import Pod, VolumeAttachment
-from gracectl.policy.plan import Blocker, Plan, plan
+from gracectl.policy.plan import Blocker, Plan
+from gracectl.policy.planner import plan
 from gracectl.policy.remedies import attachment_remedy
 from gracectl.policy.volumes import SHOWN, STILL_ATTACHED_SECONDS, has_volumes, listed_attachments
 

@@ -9,7 +9,8 @@ from support.stage import Stage, a_pod_manifest, staged
 from support.stories import START, delete_at_start, evictions
 
 from gracectl.model import names
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, Plan
+from gracectl.policy.planner import plan
 
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 STEP = 0.01

@@ -11,7 +11,8 @@ from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeTracker
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, Plan
+from gracectl.policy.planner import plan
 
 NOW = 1_767_225_600.0
 

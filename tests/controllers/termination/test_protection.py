@@ -33,7 +33,8 @@ from support.stories import (
 
 from gracectl.config import Settings
 from gracectl.model import names
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, Plan
+from gracectl.policy.planner import plan
 
 STUBBORN = {"ignores-sigterm": "true"}
 

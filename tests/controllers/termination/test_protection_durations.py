@@ -12,7 +12,8 @@ from support.builders import NOW, a_node, a_pod
 from gracectl.controllers.termination.statistics import ProtectionDurations
 from gracectl.model import names
 from gracectl.model.pod import Pod
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, Plan
+from gracectl.policy.planner import plan
 from gracectl.policy.protected_pods import ProtectedPod, ProtectionEnd, ProtectionUpdate, update_protection
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 

@@ -29,7 +29,8 @@ from gracectl.policy.deadlines import (
     parse_grace_period,
     was_shortened,
 )
-from gracectl.policy.plan import NodeView, Outcome, plan
+from gracectl.policy.plan import NodeView, Outcome
+from gracectl.policy.planner import plan
 from gracectl.policy.settings import NodeGroup, PolicySettings
 
 D = NOW + 900

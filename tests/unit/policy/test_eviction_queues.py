@@ -6,7 +6,8 @@ from support.builders import NOW, a_budget, a_node, a_pod
 
 from gracectl.model.pod import Pod
 from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, Plan
+from gracectl.policy.planner import plan
 
 
 def begun(node: str, *pods: Pod, since: float = NOW, deadline: float | None = None) -> tuple[float, str, Plan]:

@@ -31,7 +31,8 @@ from gracectl.policy.other_drains import (
     karpenter_drain,
 )
 from gracectl.policy.owners import DrainOwner
-from gracectl.policy.plan import Blocker, Outcome, Plan, plan
+from gracectl.policy.plan import Blocker, Outcome, Plan
+from gracectl.policy.planner import plan
 from gracectl.policy.protection import protection_of
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 

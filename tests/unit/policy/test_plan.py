@@ -16,7 +16,8 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.policy.explain import explain
-from gracectl.policy.plan import Blocker, Outcome, Plan, plan
+from gracectl.policy.plan import Blocker, Outcome, Plan
+from gracectl.policy.planner import plan
 
 DAEMON = owned_by("DaemonSet")
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, names.FALSE, names.SYNC_FAILED, "no scale")

@@ -11,7 +11,8 @@ from support.builders import NOW, a_budget, a_node, a_pod, decide, entry, outcom
 from gracectl.model import names
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.explain import explain, summarize
-from gracectl.policy.plan import NodeView, Outcome, plan
+from gracectl.policy.plan import NodeView, Outcome
+from gracectl.policy.planner import plan
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import by_priority
 

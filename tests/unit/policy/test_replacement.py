@@ -16,7 +16,8 @@ from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.model.workloads import PodNeeds, ResourceQuota, RolloutState, Workload
 from gracectl.policy.placement import OtherNode
-from gracectl.policy.plan import Blocker, Outcome, PodPlan, plan
+from gracectl.policy.plan import Blocker, Outcome, PodPlan
+from gracectl.policy.planner import plan
 from gracectl.policy.release import Release
 from gracectl.policy.remedies import pod_remedy
 from gracectl.policy.replacement import NotReplaced, WorkloadFacts, new_release

@@ -14,7 +14,7 @@ from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.observations import Observations
-from gracectl.policy.plan import plan
+from gracectl.policy.planner import plan
 from gracectl.policy.scenario import Beginning, DrainingNode, Scenario
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import _Simulation, simulate
