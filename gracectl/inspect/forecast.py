@@ -146,7 +146,7 @@ def forecast_drains(
         for node in draining
     }
     drains = (_draining(cluster, settings, each, now) for each in requested.values())
-    whole, seen = confirmed(forecast_all(drains, now, assumptions), assumptions.seen)
+    whole, seen = confirmed(forecast_all(_with_due(cluster, drains, now), now, assumptions), assumptions.seen)
     found = tuple(
         NodeDrainForecast(
             forecast=node_forecast,
@@ -178,9 +178,8 @@ def forecast_alone(
     sightings for the next forecast of it."""
     seconds = None if is_maintenance_requested(node) else assumptions.deadline_seconds
     requested = _requested(node, now, seconds, stays=node.deletion_timestamp is None)
-    whole, seen = confirmed(
-        forecast_all([_draining(cluster, settings, requested, now)], now, assumptions), assumptions.seen
-    )
+    draining = _with_due(cluster, [_draining(cluster, settings, requested, now)], now)
+    whole, seen = confirmed(forecast_all(draining, now, assumptions), assumptions.seen)
     return whole.nodes[0].drained, seen
 
 
@@ -238,10 +237,20 @@ def draining_nodes(
     `has_pods`: whether the pods of a node are in the cache; a node without them is left out.
     """
     nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
+    draining = (node for node in nodes if is_draining(node, settings, cluster) and has_pods(node.name))
+    return _with_due(cluster, (_draining(cluster, settings, node, now) for node in draining), now)
+
+
+def _with_due(cluster: ClusterCache, draining: Iterable[DrainingNode], now: float) -> tuple[DrainingNode, ...]:
+    """Add the pods that should have become Ready under the budgets of each node."""
+    nodes = tuple(draining)
+    keys = [{budget.key for found in each.view.budgets.values() for budget in found} for each in nodes]
+    starting = cluster.due_under(frozenset().union(*keys), now)
+    if not starting:
+        return nodes
     return tuple(
-        _draining(cluster, settings, node, now)
-        for node in nodes
-        if is_draining(node, settings, cluster) and has_pods(node.name)
+        msgspec.structs.replace(each, starting={key: starting[key] for key in sorted(own & starting.keys())})
+        for each, own in zip(nodes, keys, strict=True)
     )
 
 

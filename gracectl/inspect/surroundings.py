@@ -14,6 +14,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
+from gracectl.inspect.unbound import MANY_NAMESPACES, UNBOUND
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
@@ -32,9 +33,6 @@ from gracectl.policy.placement import OtherNode
 from gracectl.policy.surroundings import Surroundings
 from gracectl.runtime.supervise import ungrouped
 
-MANY_NAMESPACES: Final = 10
-"""Number of namespaces above which one list reads all namespaces, if the cluster is read anyway."""
-
 MANY_CLAIMS: Final = 50
 """More claims than these, and their volumes, are listed, not read by name."""
 
@@ -45,8 +43,6 @@ _CONCURRENCY: Final = 10
 
 STATEFUL_SETS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="statefulsets", kind="StatefulSet")
 ROOMS = Resource("", "v1", "nodes", "Node", decode_room, namespaced=False)
-
-UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
 
 Place = tuple[str, Selection]
 """What is listed of a namespace; "" is all of them."""

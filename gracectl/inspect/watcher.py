@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from gracectl.controllers.cluster.cache import BY_NAME, BY_NAMESPACE, BY_NODE, ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.controllers.cluster.volumes import read_volumes
+from gracectl.inspect.unbound import read_unbound
 from gracectl.kube.cache import CachePartition
 from gracectl.kube.cache.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
@@ -82,6 +83,7 @@ async def snapshot(
     await _all_of([read_budgets, read_attachments, *pods])
     cluster.pods.complete()
     await read_volumes(client, cluster, _unread_claims(cluster, selected))
+    await read_unbound(client, cluster)
     return cluster
 
 
@@ -118,6 +120,7 @@ async def snapshot_of(client: KubeClient, nodes: Iterable[Node], reading: Readin
         for each in sorted({pod.namespace for pod in cluster.pods.values()} if reading.with_budgets else ())
     )
     cluster.budgets.complete()
+    await read_unbound(client, cluster)
     return cluster
 
 
@@ -255,6 +258,11 @@ class ClusterWatcher:
             return False
         watch = self._node_pods.get(node)
         return (watch is not None and watch.has_listed) or self._has_listed_pods
+
+    @property
+    def has_all_pods(self) -> bool:
+        """Whether all pods are watched, on any node or none."""
+        return self._all_pods is not None and self._all_pods.has_listed
 
     def connection_loss(self) -> ConnectionLoss | None:
         """The loss of the connection, or None."""

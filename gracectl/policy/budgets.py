@@ -119,6 +119,11 @@ def evictions_in_flight(budget: PodDisruptionBudget) -> int:
     return max(budget.current_healthy - budget.desired_healthy - budget.disruptions_allowed, 0)
 
 
+def missing_pods(budget: PodDisruptionBudget) -> int:
+    """How many of its expected pods a budget lacks, those included whose evictions its status has not counted."""
+    return max(budget.expected_pods - budget.current_healthy + evictions_in_flight(budget), 0)
+
+
 def is_evicted(pod: Pod, budget: PodDisruptionBudget) -> bool:
     """Whether the status has the eviction of a pod that the watch still shows without one."""
     evicted_at = budget.disrupted_pods.get(pod.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -33,6 +33,7 @@ from gracectl.policy.scenario import (
     SimulationResult,
 )
 from gracectl.policy.simulation import simulate
+from gracectl.policy.stalled import stalled
 from gracectl.policy.staying import unforeseeable, why_it_stays
 from gracectl.policy.volumes import has_volumes, waits_for_volumes
 
@@ -141,14 +142,15 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
     beginning = Beginning(nodes, plans, now, assumptions.rate)
-    results = [simulate(beginning, scenario) for scenario in _scenarios(plans, assumptions)]
-    expected = _expected(beginning, assumptions)
+    without = stalled(beginning, assumptions.replacement_seconds, assumptions.observed)
+    results = [simulate(beginning, scenario) for scenario in _scenarios(plans, assumptions, without)]
+    expected = _expected(beginning, assumptions, without)
     removals = _removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
         pods = _forecast_pods(decision, results, removals)
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
-        drained, pods = _answered(each.view, bounds, pods, expected.get(each.view.node.name))
+        drained, pods = _answered(each.view, bounds, pods, without, expected.get(each.view.node.name))
         if isinstance(drained, Window) and (stuck := _may_be_stuck(each.view, decision, now)):
             drained = Unknown((f"when {listed(stuck)} {agreed(stuck, 'stops', 'stop')}",), drained.earliest)
         found.append(NodeForecast(each, decision, pods, drained, now))
@@ -156,7 +158,7 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
 
 
-def _expected(beginning: Beginning, assumptions: Assumptions) -> Mapping[str, float]:
+def _expected(beginning: Beginning, assumptions: Assumptions, without: Collection[BudgetKey]) -> Mapping[str, float]:
     """Expected end of each drain, by node, if pods and replacements take as long as observed ones; empty without
     any."""
     observed = assumptions.observed
@@ -169,11 +171,12 @@ def _expected(beginning: Beginning, assumptions: Assumptions) -> Mapping[str, fl
         observed=observed,
         detach_seconds=assumptions.detach_seconds,
         is_expected=True,
+        stalled=without,
     )
     return simulate(beginning, scenario).drained
 
 
-def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario]:
+def _scenarios(plans: Sequence[Plan], assumptions: Assumptions, without: Collection[BudgetKey]) -> list[Scenario]:
     quick = Scenario(uses_grace=False, replacement_seconds=0.0, pods_recover=True)
     slow = Scenario(
         uses_grace=True,
@@ -181,6 +184,7 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
         pods_recover=False,
         observed=assumptions.observed,
         detach_seconds=assumptions.detach_seconds,
+        stalled=without,
     )
     is_contested = len(plans) > 1 and any(entry.budgets for decision in plans for entry in decision.pods)
     contested = [msgspec.structs.replace(scenario, last_first=True) for scenario in (quick, slow) if is_contested]
@@ -212,10 +216,14 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
 
 
 def _answered(
-    view: NodeView, bounds: Bounds | None, pods: Sequence[PodForecast], expected: float | None
+    view: NodeView,
+    bounds: Bounds | None,
+    pods: Sequence[PodForecast],
+    without: Mapping[BudgetKey, str],
+    expected: float | None,
 ) -> tuple[Answer, tuple[PodForecast, ...]]:
     """The answer for a node, and its pods with theirs."""
-    answer: Answer = _bounded(bounds) or _endless(view, bounds, pods)
+    answer: Answer = _bounded(bounds) or _endless(view, bounds, pods, without)
     unknown = () if isinstance(answer, Never) else unforeseeable(view)
     if unknown and view.deadline is None:
         answer = Unknown(unknown, None if bounds is None else bounds.earliest)
@@ -226,11 +234,16 @@ def _answered(
     return answer, tuple(_with_answer(pod, answer) for pod in pods)
 
 
-def _endless(view: NodeView, bounds: Bounds | None, pods: Iterable[PodForecast]) -> Unknown | Never:
-    """Why a node is not drained in some scenario, or in none (`bounds` None)."""
+def _endless(
+    view: NodeView, bounds: Bounds | None, pods: Iterable[PodForecast], without: Mapping[BudgetKey, str]
+) -> Unknown | Never:
+    """Why a node is not drained in some scenario, or in none (`bounds` None). `without`: the stalled budgets."""
     reasons = [
         why_it_stays(
-            pod.final_entry, view.budgets.get(pod.entry.pod.uid, ()), is_hopeless=bounds is None and _is_hopeless(pod)
+            pod.final_entry,
+            view.budgets.get(pod.entry.pod.uid, ()),
+            without,
+            is_hopeless=bounds is None and _is_hopeless(pod),
         )
         for pod in pods
         if pod.final_entry is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from zlib import crc32
 
@@ -22,6 +23,9 @@ class DrainingNode(msgspec.Struct, frozen=True):
 
     view: NodeView
     since: float
+    starting: Mapping[BudgetKey, tuple[Pod, ...]] = {}
+    """Pods of its budgets that should have become Ready and are not, on any node or none, as far as they are known; see
+    `stalled.is_due`."""
 
 
 NO_BUDGET = 0
@@ -54,6 +58,7 @@ class Beginning:
     `facts`: by UID of each pod. `lanes`: number of each queue, by its budgets, in their order. `lanes_of`: the queues
     of a budget, by its number, which is its place in `budgets`. `under`: the pods that a budget selects. `removed`: the
     pods that terminate, or are evicted by the status of a budget. `first_places`: of the pods to evict now, by node.
+    `since`: when the first of the drains began. `starting`: see DrainingNode.
     """
 
     def __init__(self, nodes: Sequence[DrainingNode], plans: Sequence[Plan], at: float, rate: EvictionRate) -> None:
@@ -63,6 +68,8 @@ class Beginning:
         self.plans = dict(zip(self.nodes, plans, strict=True))
         found = [each.view.budgets.get(pod.uid, ()) for each in nodes for pod in each.view.pods]
         self.budgets = {budget.key: budget for budgets in found for budget in budgets}
+        self.since = min([each.since for each in nodes], default=at)
+        self.starting = {key: pods for each in nodes for key, pods in each.starting.items()}
         self.lanes = {keys: lane for lane, keys in enumerate(sorted({(), *map(_keys, found)}))}
         self.lanes_of: list[set[int]] = [set() for _ in self.budgets]
         self.under: dict[BudgetKey, list[PodFacts]] = {key: [] for key in self.budgets}
@@ -126,7 +133,8 @@ class Scenario(msgspec.Struct, frozen=True):
     they are detached; volumes of pods that had ended before are never detached, or immediately if this is 0. `mixture`:
     unless 0, about half of the waves, and of the budgets' replacements, take no time; another number selects another
     half. `observed`: since when pods are missing, and how long others took. `is_expected`: replacements and
-    terminations take the time that others took.
+    terminations take the time that others took. `stalled`: budgets of which replacements become Ready immediately, or
+    never.
     """
 
     uses_grace: bool
@@ -137,6 +145,7 @@ class Scenario(msgspec.Struct, frozen=True):
     mixture: int = 0
     observed: Observations = NOTHING_OBSERVED
     is_expected: bool = False
+    stalled: Collection[BudgetKey] = ()
 
     def is_quick(self, *names: object) -> bool:
         """Whether the wave or budget with these names takes no time."""
@@ -146,11 +155,17 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def takes(self, key: BudgetKey) -> float:
         """Seconds until a replacement under this budget is Ready."""
+        if self.never_recovers(key):
+            return math.inf
         if self.is_expected and (expected := self.observed.expected_recovery(key)) is not None:
             return expected
         if self.pods_recover or (self.mixture and self.is_quick(key)):
             return self.replacement_seconds if self.pods_recover else 0.0
         return self.longest(key)
+
+    def never_recovers(self, key: BudgetKey) -> bool:
+        """Whether no replacement under this budget becomes Ready."""
+        return key in self.stalled and not self.pods_recover and not (self.mixture and self.is_quick(key))
 
     def longest(self, key: BudgetKey) -> float:
         """Maximum seconds until a replacement under this budget is Ready."""

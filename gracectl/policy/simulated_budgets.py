@@ -6,7 +6,7 @@ It decides with `eviction_verdict`; the disruption controller is reduced to the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,6 +32,11 @@ NAMESAKE_TIMEOUT_SECONDS = 120.0
 RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 """Controllers that replace a pod as soon as it terminates; others, such as a StatefulSet, replace it when it is
 gone."""
+
+
+def recreated_after(under: Iterable[PodFacts]) -> int:
+    """Seconds from the eviction of one of these pods until its controller replaces it, at most."""
+    return max((facts.grace for facts in under if facts.kind not in RECREATED_IMMEDIATELY), default=0)
 
 
 NO_QUEUES: Final[set[int]] = set()
@@ -117,7 +122,8 @@ class SimulatedBudgets:
             health.budget = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, current_healthy=healthy
             )
-            if missing := max(budget.expected_pods - healthy, 0):
+            missing = max(budget.expected_pods - healthy, 0)
+            if missing and not self._scenario.never_recovers(budget.key):
                 seen = sorted(replaced.get(number, ()))
                 late = [*seen, *self._recovering(budget, missing, len(seen), in_flight)]
                 for at in [self._now] * missing if self._scenario.pods_recover else late[:missing]:
@@ -160,8 +166,7 @@ class SimulatedBudgets:
         takes = self._scenario.takes(key)
         if self._scenario.is_expected or self._scenario.is_quick(key):
             return takes
-        under = self._under[key]
-        return takes + max((facts.grace for facts in under if facts.kind not in RECREATED_IMMEDIATELY), default=0)
+        return takes + recreated_after(self._under[key])
 
     def replacement_ready_at(self, facts: PodFacts, number: int, now: float, ends: float, *, is_evicted: bool) -> float:
         """When the replacement of a pod that is removed `now` is Ready; infinity if there will be none. `ends`: when

@@ -5,6 +5,7 @@ A cause is structural only if a person must change something. All other causes m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import condition_of
 from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
-from gracectl.policy.budgets import failure_of, has_no_scale, is_counted, never_allows
+from gracectl.policy.budgets import BudgetKey, failure_of, has_no_scale, is_counted, never_allows
 from gracectl.policy.plan import Blocker, NodeView, Outcome, PodPlan
 from gracectl.policy.planner import came_late
 from gracectl.policy.remedies import JOB
@@ -43,17 +44,22 @@ def unforeseeable(view: NodeView) -> tuple[str, ...]:
     return (*found.values(), *filter(None, (reported,)))
 
 
-def why_it_stays(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], *, is_hopeless: bool) -> NeverCause | str:
+def why_it_stays(
+    entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], stalled: Mapping[BudgetKey, str], *, is_hopeless: bool
+) -> NeverCause | str:
     """Reason why a pod stays: a structural cause, or the text of an unknown; empty if it only waits for other pods.
 
     `entry`: its plan at the end of the simulation; `budgets`: the budgets that select it, as the cluster shows
-    them now. `is_hopeless`: it stays in every scenario; otherwise nothing is structural.
+    them now. `stalled`: budgets without replacements, and what is unknown of them. `is_hopeless`: it stays in every
+    scenario; otherwise nothing is structural.
     """
-    found = _why(entry, budgets, is_hopeless)
+    found = _why(entry, budgets, stalled, is_hopeless)
     return found if isinstance(found, str) or is_hopeless else f"when this ends: {found.reason}"
 
 
-def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: bool) -> NeverCause | str:
+def _why(
+    entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], stalled: Mapping[BudgetKey, str], is_hopeless: bool
+) -> NeverCause | str:
     pod, name = entry.pod, entry.pod.full_name
     if entry.outcome is Outcome.TERMINATING:
         return f"when {name} terminates"
@@ -74,7 +80,7 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
     listed = tuple(budget.full_name for budget in budgets)
     if len(budgets) > 1:
         return NeverCause(NeverKind.TWO_BUDGETS, entry.reason, name, listed)
-    return _under_budget(entry, budgets[0], is_hopeless)
+    return _under_budget(entry, budgets[0], stalled.get(budgets[0].key, ""), is_hopeless)
 
 
 def own_end_of(pod: Pod) -> str | None:
@@ -94,7 +100,8 @@ def _protected(entry: PodPlan) -> NeverCause | str:
     return NeverCause(NeverKind.PROTECTION, protection.description, pod.full_name)
 
 
-def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool) -> NeverCause | str:
+def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, unknown: str, is_hopeless: bool) -> NeverCause | str:
+    """`unknown`: what is unknown of its replacements; empty where the status says it."""
     if (failure := failure_of(budget)) is not None:
         reason = f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}"
         return _because(NeverKind.BUDGET_NOT_COUNTED, reason, entry, budget)
@@ -109,6 +116,8 @@ def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool
         # Even where every pod becomes Ready and every controller replaces its pods immediately, it stays.
         reason = f"{entry.reason}, and its pods without a controller are not replaced"
         return _because(NeverKind.NOT_REPLACED, reason, entry, budget)
+    if unknown:
+        return unknown
     unready = budget.expected_pods - budget.current_healthy
     if unready > 0:
         return (

@@ -10,7 +10,8 @@ from typing import Final
 
 from gracectl.cli.doctor.report import SHOWN, CheckState, Finding
 from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
-from gracectl.inspect.surroundings import STATEFUL_SETS, UNBOUND
+from gracectl.inspect.surroundings import STATEFUL_SETS
+from gracectl.inspect.unbound import UNBOUND
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS

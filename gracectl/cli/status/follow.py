@@ -35,6 +35,7 @@ from gracectl.inspect.status import (
     with_forecast,
     with_pending,
 )
+from gracectl.inspect.unbound import read_unbound
 from gracectl.inspect.watcher import WHOLE, ClusterWatcher, ConnectionLoss, Reading, read_node_budgets
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
@@ -52,7 +53,7 @@ FRAME_SECONDS = 1.0
 LEADERSHIP_SECONDS = 5.0
 """Between two reads of the Lease."""
 WORKLOAD_SECONDS = 2.0
-"""Between two reads of workloads with pods that are replaced first: replacements are not watched."""
+"""Between two reads of workloads with pods that are replaced first, and of pods without a node: neither is watched."""
 FRAME_SHARE = 0.25
 """Share of one processor that frames take, at most: one of hundreds of nodes takes a second."""
 COALESCING_SECONDS = 0.25
@@ -221,10 +222,15 @@ class StatusFollower:
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
     async def _poll_workloads(self) -> None:
-        """Read the workloads of pods that may be replaced first on draining nodes, again and again."""
+        """Read the workloads of pods that may be replaced first on draining nodes, and pods without a node, again and
+        again."""
         while True:
             replace_first, plans = self._settings.policy.replace_first, tuple(self.statuses.draining.plans)
             await read_workloads(self._connection.client, self.watcher.cluster, replace_first, plans)
+            if self.watcher.has_all_pods:
+                self.watcher.cluster.unbound.clear()
+            elif plans:
+                await read_unbound(self._connection.client, self.watcher.cluster)
             await self._clock.sleep(WORKLOAD_SECONDS if plans else FRAME_SECONDS)
 
     async def _show_frames(self, show: Callable[[StatusFrame], bool]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.sharing import PackedLabels
 from gracectl.policy.budget_index import BudgetIndex, Names
-from gracectl.policy.budgets import unknown_budget_of
+from gracectl.policy.budgets import BudgetKey, unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.finalizers import has_finalizer
@@ -39,6 +40,7 @@ from gracectl.policy.release import release_of
 from gracectl.policy.replacement import WorkloadFacts, facts_key
 from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import PolicySettings
+from gracectl.policy.stalled import is_due
 from gracectl.runtime.slices import Sliced, Slices, run_at_once
 
 C = TypeVar("C", Node, NodeClaim)
@@ -72,6 +74,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
     """Volumes of pods that stay, by the UID of the pod and the name of its claim (see `read_volumes`)."""
     workloads: dict[Key, WorkloadFacts]
     """What was read of workloads with pods that may be replaced (see `read_facts`), by `facts_key`."""
+    unbound: list[Pod]
+    """What was read of pods without a node where not all pods are cached (see `read_unbound`)."""
     presence: Presence
 
     async def wait_live(self) -> None:
@@ -247,6 +251,20 @@ class ClusterCache(msgspec.Struct, frozen=True):
         """Starting pods of all workload controllers."""
         return self.pods.indexed(BY_STARTING)
 
+    def due_under(self, budgets: Collection[BudgetKey], now: float) -> Mapping[BudgetKey, tuple[Pod, ...]]:
+        """Pods of workload controllers that should have become Ready (see `is_due`) and that these budgets select."""
+        namespaces = {namespace for namespace, _ in budgets}
+        starting = chain((pod for pod in self.unbound if _starting(pod)), self.starting())
+        due = (pod for pod in starting if pod.namespace in namespaces and is_due(pod, now))
+        pods = tuple(islice(due, MOST_STARTING))
+        found: dict[BudgetKey, list[Pod]] = {}
+        by_pod = self.budgets_by_pod(pods) if pods else {}
+        for pod in pods:
+            for budget in by_pod.get(pod.uid, ()):
+                if budget.key in budgets:
+                    found.setdefault(budget.key, []).append(pod)
+        return {key: tuple(each) for key, each in found.items()}
+
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node."""
         return self.attachments.by_index(BY_NODE, node)
@@ -322,6 +340,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip, *, by_name: bool 
         presence=Presence(),
         volumes={},
         workloads={},
+        unbound=[],
     )
 
 
@@ -359,6 +378,9 @@ INDEXING: Final = 10
 
 PATIENCE: Final = 10_000
 """Slices for which a search waits for another one that has unpacked labels."""
+
+MOST_STARTING: Final = 2_000
+"""Number of pods that are not Ready of which the budgets are looked for, for a forecast."""
 
 BY_NAMESPACE: Final = "namespace"
 """Index of the budget cache."""
