@@ -16,7 +16,7 @@ from gracectl.cli.plan.chart import Bar, bars_of, deletion_of
 from gracectl.cli.plan.groups import PodGroup, groups_of
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Window, total_of
+from gracectl.policy.answers import Never, Window, total_of
 from gracectl.policy.explain import agreed, counted, listed
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
@@ -211,9 +211,8 @@ def _ignored(pods: Iterable[PodForecast]) -> str:
 
 def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText]) -> Iterator[str]:
     windows = [pod.removal for node in forecast.nodes for pod in node.forecast.pods if pod.removal is not None]
-    is_endless = any(window.latest is None for window in windows) or any(
-        not isinstance(each.forecast.drained, Window) for each in forecast.nodes
-    )
+    answers = [node.forecast.drained for node in forecast.nodes]
+    answers += [pod.leaves for node in forecast.nodes for pod in node.forecast.pods if pod.leaves is not None]
     certainty = "Nothing was changed. A single time is certain unless objects change."
     if not all(window.is_certain for window in windows):
         certainty += (
@@ -223,7 +222,7 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
             "takes longer, the pods behind it leave later."
         )
     yield certainty
-    if is_endless:
+    if any(isinstance(answer, Never) for answer in answers):
         yield '"Never" means: until you change what the warnings name.'
     yield f"Drained: no pod is left to wait for; {_afterwards(forecast)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):

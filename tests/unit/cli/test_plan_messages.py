@@ -27,6 +27,7 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Unknown
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.plan import NodeView
 from gracectl.policy.scenario import DrainingNode
@@ -362,7 +363,11 @@ def test_it_is_said_what_is_certain_and_what_is_not() -> None:
     unsure = remarks(three_replicas())
     assert "Two times are bounds" in unsure
     assert "Ready immediately or up to 600 s after its creation (--replacement-seconds)" in unsure
-    assert '"Never"' not in unsure
+    budgets = {"web-1": (a_budget("web", **LACKING),)}
+    assert isinstance(
+        (unknown := predicted(ending("n1", a_replica(), budgets=budgets))).nodes[0].forecast.drained, Unknown
+    )
+    assert '"Never"' not in unsure + remarks(unknown)
     assert '"Never" means: until you change what the warnings name' in remarks(never())
     assert "-v lists every pod" in remarks(crowd())
 
