@@ -23,7 +23,7 @@ from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
-from gracectl.policy.explain import blocked_since, by_urgency
+from gracectl.policy.explain import blocked_since, urgency_of
 from gracectl.policy.maintenance import maintenance_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan
 from gracectl.policy.planner import plan
@@ -173,16 +173,18 @@ class DrainingNodes:
         self._order(changed_queues)
 
     def pods_of(self, name: str) -> tuple[PodStatus, ...]:
-        """Pods that block a draining node, the most urgent first; the same object if none has changed."""
+        """Pods that block a draining node, the most urgent and the first in their queues first; the same object if none
+        has changed."""
         found = self.plans[name]
         if found.pods is None:
             budgets, other = found.view.budgets, found.view.other
             owner = "" if other is None or other.is_assisted else other.owner.value
-            found.pods = tuple(
+            pods = [
                 PodStatus(each, found.since[uid], self._position(each), pod_remedy(each, budgets.get(uid, ())), owner)
-                for each in by_urgency(found.plan.left)
+                for each in found.plan.left
                 for uid in [each.pod.uid]
-            )
+            ]
+            found.pods = tuple(sorted(pods, key=_urgency))
         return found.pods
 
     def _position(self, entry: PodPlan) -> QueuePosition | None:
@@ -288,3 +290,7 @@ def _is_same(before: QueuePosition | None, now: QueuePosition) -> bool:
     if before.ahead is None or now.ahead is None:
         return before.ahead is now.ahead
     return before.ahead.entry.pod.uid == now.ahead.entry.pod.uid
+
+
+def _urgency(pod: PodStatus) -> tuple[int, int]:
+    return urgency_of(pod.entry), 0 if pod.queue_position is None else pod.queue_position.number

@@ -211,6 +211,12 @@ def test_blocking_pods_come_first_and_waiting_pods_name_them() -> None:
     assert (places[0].number, places[0].of, places[0].ahead.node) == (2, 2, "n2")
 
 
+def test_pods_of_a_queue_are_in_its_order() -> None:
+    pods = tuple(replica(name, created=NOW - age) for name, age in (("a", 10.0), ("b", 30.0), ("c", 20.0)))
+    (status,) = node_statuses(cluster(going(), pods=pods, budgets=(a_budget(**SPENT),)), SETTINGS, {"n1"}, NOW)
+    assert [pod.queue_position.number for pod in status.pods or () if pod.queue_position] == [1, 2, 3]
+
+
 def test_a_continued_watch_knows_since_when() -> None:
     """A pod that waits for a wave and is then blocked is blocked since then, not since the beginning."""
     node = going()
