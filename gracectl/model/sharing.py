@@ -146,13 +146,20 @@ class _Pool(Generic[V]):
     def __init__(self, read: Callable[[msgspec.Raw], V]) -> None:
         self._read = read
         self._values: dict[bytes, V] = {}
+        self._last: msgspec.Raw | None = None  # found last, as a copy: a view would keep its page alive
+        self._of_last: V
         self._limit = _SMALL
         self._large = 0  # bytes read since the last look
 
     def get(self, raw: msgspec.Raw) -> V:
+        if raw == self._last:  # in a list, nearly always: the pods of a workload follow each other
+            return self._of_last
         key = bytes(raw)
         known = self._values.get(key)
-        return self._get_new(raw, key) if known is None else known
+        if known is None:
+            return self._get_new(raw, key)
+        self._last, self._of_last = msgspec.Raw(key), known
+        return known
 
     def _get_new(self, raw: msgspec.Raw, key: bytes) -> V:
         if len(key) > LARGE:

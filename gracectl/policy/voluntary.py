@@ -26,7 +26,7 @@ from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.policy.evictability import ignored, undecodable_reason
-from gracectl.policy.health import first_untolerated, unhealthy_conditions
+from gracectl.policy.health import first_untolerated, unhealthy_conditions, unhealthy_until
 from gracectl.policy.interruption import interruption_of, urgent_at
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
@@ -71,7 +71,8 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
     Raises nothing: a claim whose expireAfter cannot be parsed never expires (see `expires_at`).
     """
     nodes = tuple(nodes)
-    found = [trigger for node in nodes for trigger in _shown_by(node, settings) if trigger]
+    of_node = ((_interrupted(node, settings), _unhealthy(node, settings), _terminable(node)) for node in nodes)
+    found = [trigger for triggers in of_node for trigger in triggers if trigger]
     expiries = [_expired(claim)] if claim is not None else [_node_expired(node, settings) for node in nodes]
     found += [expired for expired in expiries if expired is not None]
     return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
@@ -80,9 +81,13 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
 def is_idle(node: Node, settings: PolicySettings) -> bool:
     """Whether no voluntary termination of this node is due, now or later, and none has left a mark on it, if it has no
     claim. Nearly all nodes are idle nearly always."""
-    if node.annotations or condition_of(node.conditions, names.TERMINATION_PENDING) is not None:
-        return False
-    return not any(_shown_by(node, settings)) and node_expires_at(node, settings) is None
+    return (
+        not node.annotations
+        and condition_of(node.conditions, names.TERMINATION_PENDING) is None
+        and unhealthy_until(node, settings.health) < math.inf
+        and _terminable(node) is None
+        and node_expires_at(node, settings) is None
+    )
 
 
 def reason_of(deleted_at: float, triggers: Iterable[Trigger]) -> str:
@@ -142,11 +147,6 @@ def parse_jitter(value: str | float) -> float:
 def _share_of(uid: str) -> float:
     """From 0 to 1, evenly spread over all uids."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:6]) / 2**48
-
-
-def _shown_by(node: Node, settings: PolicySettings) -> tuple[Trigger | None, ...]:
-    """What the object of a node shows, apart from its age."""
-    return _interrupted(node, settings), _unhealthy(node, settings), _terminable(node)
 
 
 def _interrupted(node: Node, settings: PolicySettings) -> Trigger | None:

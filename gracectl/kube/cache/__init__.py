@@ -173,20 +173,25 @@ class Cache(Generic[T]):
             del self._gone[key]
         if self._undecodable:
             self._undecodable.pop(key, None)
-        named = self._objects.get(namespace, {})
-        old = named.get(name)
+        named = self._objects.get(namespace)
+        old = None if named is None else named.get(name)
         if old is not None and old.uid != new.uid:
             self.remove(key)
-            old = None
+            named, old = self._objects.get(namespace), None
+        if named is None:
+            named = self._objects[namespace] = {}
         if old is None:
             self._added += 1
+            named[name] = new
+            for function, index in self._indexing:
+                for value in function(new):
+                    _insert(index, value, key, new)
         elif old.resource_version == new.resource_version:
             return
         else:
             self._updated += 1
-        named[name] = new
-        self._objects[namespace] = named
-        self._reindex(key, old, new)
+            named[name] = new
+            self._reindex(key, old, new)
         self._notify(old, new)
 
     def remove(self, key: Key) -> None:
@@ -313,12 +318,9 @@ class Cache(Generic[T]):
             writer.set_aside(found, stand_ins.get(key))
         self._replaced += 1
 
-    def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
+    def _reindex(self, key: Key, old: T, new: T | None) -> None:
         for function, index in self._indexing:
-            after = () if new is None else function(new)
-            if old is None and not after:  # as nearly always: a million objects are added at the beginning
-                continue
-            before = () if old is None else function(old)
+            before, after = function(old), () if new is None else function(new)
             for value in before:
                 found = index[value]
                 place = bisect_left(found, key, key=_key)
@@ -330,14 +332,8 @@ class Cache(Generic[T]):
                     del index[value]
             if new is not None and after != before:
                 for value in after:
-                    if value in before:
-                        continue
-                    if (known := index.get(value)) is None:
-                        index[value] = [new]
-                    elif known[-1].key < key:  # as in a list, which is in this order
-                        known.append(new)
-                    else:
-                        insort(known, new, key=_key)
+                    if value not in before:
+                        _insert(index, value, key, new)
 
     def _unsubscribe(self, callback: Subscriber[T]) -> None:
         found = list(self._subscribers)
@@ -347,6 +343,15 @@ class Cache(Generic[T]):
     def _notify(self, old: T | None, new: T | None) -> None:
         for callback in self._subscribers:
             callback(old, new)
+
+
+def _insert(index: dict[Hashable, list[T]], value: Hashable, key: Key, new: T) -> None:
+    if (known := index.get(value)) is None:
+        index[value] = [new]
+    elif known[-1].key < key:  # as in a list, which is in this order
+        known.append(new)
+    else:
+        insort(known, new, key=_key)
 
 
 class CachePartition(Generic[T]):
