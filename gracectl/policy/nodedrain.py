@@ -111,8 +111,8 @@ class CampaignNode(msgspec.Struct, frozen=True):
     """The node, or its claim of another owner, is being deleted."""
     is_drained: bool = False
     """No pod must leave the node any longer."""
-    is_settled: bool = True
-    """The pods that it had are Ready elsewhere, and their budgets whole."""
+    awaited: tuple[str, ...] = ()
+    """Replacements of its pods that are not Ready, and their budgets that are not whole."""
     since: float = 0.0
     """When its drain was requested (Unix seconds)."""
     forecast: Forecasted | None = None
@@ -135,6 +135,11 @@ class CampaignNode(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Name of the node."""
         return self.reference.partition("/")[0]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the pods that it had are Ready elsewhere, and their budgets whole."""
+        return not self.awaited
 
     @property
     def is_undrainable(self) -> bool:
@@ -243,7 +248,7 @@ def _decide_node(drain: NodeDrain, each: CampaignNode, now: float, *, is_cancele
     if each.node is None:
         if each.is_settled or is_canceled:
             return NodeDecision(each, Record.TERMINATED, NodeState.TERMINATED)
-        return NodeDecision(each, Record.IN_PROGRESS, NodeState.SETTLING, _settling())
+        return NodeDecision(each, Record.IN_PROGRESS, NodeState.SETTLING, _settling(each))
     if each.is_ending:
         if is_canceled:
             message = "canceled, but it is being terminated, which cannot be taken back"
@@ -265,7 +270,7 @@ def _decide_begun(drain: NodeDrain, each: CampaignNode, now: float) -> NodeDecis
         if drain.action is Action.TERMINATE:
             return NodeDecision(each, Record.IN_PROGRESS, NodeState.DRAINING, each.wait or "drained")
         if not each.is_settled:
-            return NodeDecision(each, Record.IN_PROGRESS, NodeState.SETTLING, _settling())
+            return NodeDecision(each, Record.IN_PROGRESS, NodeState.SETTLING, _settling(each))
         return NodeDecision(each, Record.DRAINED, NodeState.DRAINED)
     blocked_by = blockers_of(each.plan)
     is_late = _is_timed_out(drain, each.since, now)
@@ -333,8 +338,8 @@ def _is_gate_over(drain: NodeDrain, each: CampaignNode, now: float) -> bool:
     return drain.timeout is not None and each.gated_since is not None and now >= each.gated_since + drain.timeout
 
 
-def _settling() -> str:
-    return f"waits at most {PATIENCE_SECONDS / 60:.0f} min until its pods are Ready elsewhere and their budgets whole"
+def _settling(each: CampaignNode) -> str:
+    return f"waits at most {PATIENCE_SECONDS / 60:.0f} min for {listed(each.awaited)}"
 
 
 def _why(drain: NodeDrain, each: CampaignNode, *, is_late: bool = False) -> str:
@@ -393,9 +398,9 @@ def is_blocked(each: NodeDecision) -> bool:
     return each.node.is_undrainable or any(entry.blocker in LASTING for entry in left)
 
 
-def is_whole(budget: PodDisruptionBudget | None, allowed: int | None) -> bool:
+def is_whole(budget: PodDisruptionBudget, allowed: int | None) -> bool:
     """Whether a budget is as it was before a drain, when it allowed that many disruptions (None: unknown)."""
-    if budget is None or budget.current_healthy >= budget.expected_pods:
+    if budget.current_healthy >= budget.expected_pods:
         return True
     return budget.disruptions_allowed >= (1 if allowed is None else allowed)
 

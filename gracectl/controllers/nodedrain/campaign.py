@@ -65,21 +65,27 @@ class Handover(msgspec.Struct):
     budgets: dict[BudgetKey, int | None]
     has_settled: bool = False
 
-    def is_settled(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> bool:
-        """Whether the next node may begin."""
-        self.has_settled = self.has_settled or self._is_settled(cluster, now, settings)
-        return self.has_settled
+    def awaited(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> tuple[str, ...]:
+        """What the next node waits for, in words; empty: it may begin."""
+        found = () if self.has_settled else tuple(self._awaited(cluster, now, settings))
+        self.has_settled = not found
+        return found
 
-    def _is_settled(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> bool:
+    def _awaited(self, cluster: ClusterCache, now: float, settings: VoluntarySettings) -> Iterator[str]:
         slot = self.slot
         if slot.released_at is None:
-            return False
+            yield "its drain"
+            return
         if not settings.wait_for_replacement or now >= slot.released_at + settings.patience_seconds:
-            return True
-        starting = (pod for controller in slot.controllers for pod in cluster.starting_of(controller))
+            return
+        starting = [pod for controller in slot.controllers for pod in cluster.starting_of(controller)]
         if slot.is_taken(is_replaced(starting, slot.since), now, settings):
-            return False
-        return all(is_whole(cluster.budgets.get(*key), allowed) for key, allowed in self.budgets.items())
+            late = sorted(pod.full_name for pod in starting if not is_replaced((pod,), slot.since))
+            yield from [f"{name} to become Ready" for name in late] or ["replacements of its pods"]
+        for key, allowed in self.budgets.items():
+            budget = cluster.budgets.get(*key)
+            if budget is not None and not is_whole(budget, allowed):
+                yield f"budget {budget.full_name} ({budget.current_healthy} of {budget.expected_pods} healthy)"
 
 
 class Failure(msgspec.Struct):
@@ -193,11 +199,13 @@ class Views:
         drain, node = campaign.drain, self.node(campaign, reference)
         is_ours = node is not None and campaign.drives(node)
         message = campaign.shown[reference][2] if reference in campaign.shown else ""
+        awaited: tuple[str, ...] = ()
         if node is None:
             campaign.sent.discard(reference)
-            is_settled = record is not Record.IN_PROGRESS or self._is_settled(campaign, reference, None)
+            if record is Record.IN_PROGRESS:
+                awaited = self._awaited(campaign, reference, None)
             since = self._began(campaign, reference)
-            return CampaignNode(reference, record, is_settled=is_settled, since=since, message=message)
+            return CampaignNode(reference, record, awaited=awaited, since=since, message=message)
         is_ending = node.deletion_timestamp is not None or reference in campaign.sent or self._has_ending_claim(node)
         if record not in UNFINISHED:
             return CampaignNode(
@@ -216,9 +224,7 @@ class Views:
         is_drained = is_ours and self._is_drained(drain, node, state, since)
         if is_ours or is_ending:
             self._handover(campaign, reference, node).slot.controllers |= self._controllers(node)
-            is_settled = self._is_settled(campaign, reference, node, is_drained=is_drained or is_ending)
-        else:
-            is_settled = True
+            awaited = self._awaited(campaign, reference, node, is_drained=is_drained or is_ending)
         rival = self._rival(campaign, reference, node)
         obstacle, wait = ("", "") if is_ours or is_ending else self._obstacle(drain, node)
         failure, gates = campaign.failures.get(reference), self._gates(campaign, reference, node)
@@ -231,7 +237,7 @@ class Views:
             is_ours=is_ours,
             is_ending=is_ending,
             is_drained=is_drained,
-            is_settled=is_settled,
+            awaited=awaited,
             since=since or self._began(campaign, reference),
             forecast=campaign.forecasts.get(reference),
             plan=None if state is None else state.drain.plan,
@@ -298,11 +304,13 @@ class Views:
         found = self._cluster.budgets_by_pod(self._cluster.pods_on(node.name))
         return {budget.key: budget.disruptions_allowed for budgets in found.values() for budget in budgets}
 
-    def _is_settled(self, campaign: Campaign, reference: str, node: Node | None, *, is_drained: bool = True) -> bool:
+    def _awaited(
+        self, campaign: Campaign, reference: str, node: Node | None, *, is_drained: bool = True
+    ) -> tuple[str, ...]:
         handover, now = self._handover(campaign, reference, node), self._context.clock.now()
         if is_drained and handover.slot.released_at is None:
             handover.slot.released_at = now
-        return is_drained and handover.is_settled(self._cluster, now, campaign.settings)
+        return handover.awaited(self._cluster, now, campaign.settings) if is_drained else ("its drain",)
 
     def settles_at(self, campaign: Campaign) -> Iterator[float]:
         """Instants at which the clock alone may settle a hand-over."""
