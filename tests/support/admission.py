@@ -26,7 +26,7 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.kube.client import KubeClient
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Refusal, UnknownNode
-from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.clock import Clock, SystemClock
 from support.disruption import NODE_BUDGETS, a_node_budget_manifest
 from support.inprocess import InProcessTransport
 from support.stage import CloudProvider, the_settings
@@ -129,7 +129,7 @@ class Hosted:
     as its slice names them."""
 
     def __init__(self) -> None:
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.cluster = EmbeddedCluster(self.clock, ClusterOptions(definitions=shipped_definitions()))
         self.server = self.cluster.server
         self.transport = InProcessTransport(self.server, self.clock)

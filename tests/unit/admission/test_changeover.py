@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.streams.tls import TLSAttribute
 from cryptography import x509
@@ -19,6 +20,7 @@ from support.admission import NODES, SECRET, Hosted, hosted
 from support.servers import free_port
 
 from gracectl.admission import admission, files, rotation, serving_certificate
+from gracectl.admission.server import LIMITS
 from gracectl.model import names
 from gracectl.runtime.certificates import Issued, issue
 from gracectl.runtime.clock import SystemClock
@@ -28,8 +30,9 @@ pytestmark = pytest.mark.real_time
 HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra")
 DAY = 86_400.0
 SETTLING = 0.5
-LINGER = 10.0
-"""Much longer than a busy machine needs to route clients elsewhere."""
+LINGER = 1e6
+"""Until the test says that all clients know."""
+PATIENT = {"timeoutSeconds": 30}
 NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "dry"}}
 
 
@@ -37,6 +40,8 @@ NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "dry"}}
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes minutes takes parts of a second; each is as much longer than another as it is in life."""
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
+    # A machine that stands still for seconds breaks off no handshake.
+    monkeypatch.setattr(admission, "LIMITS", msgspec.structs.replace(LIMITS, handshake=PATIENCE))
     for module, name, seconds in (
         (files, "RELOAD_SECONDS", 0.02),
         (rotation, "READ_SECONDS", 0.05),
@@ -61,10 +66,21 @@ def put(folder: Path, issued: Issued) -> dict[str, str]:
     return {name: str(folder / name) for name in contents}
 
 
-@pytest.fixture
-def lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopping process keeps serving until its clients know that it stops."""
-    monkeypatch.setattr(admission, "LINGER_SECONDS", LINGER)
+class LingeringClock(SystemClock):
+    """A stopping process keeps serving until its clients know that it stops, however slow this machine is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        monkeypatch.setattr(admission, "LINGER_SECONDS", LINGER)
+        self.is_lingering, self.all_know = anyio.Event(), anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        if seconds == LINGER:
+            self.is_lingering.set()
+            await self.all_know.wait()
+        else:
+            await super().sleep(seconds)
 
 
 class Asked:
@@ -136,7 +152,7 @@ async def test_files_that_change_with_their_authority(tmp_path: Path) -> None:
     first, second = made(), made()
     certificates = put(tmp_path, first)
     port = free_port()
-    async with hosted() as place, place.controller(port=port, admission={"certificates": certificates}):
+    async with hosted() as place, place.controller(port=port, admission={"certificates": certificates, **PATIENT}):
         await place.routed(port)
         await place.register()
         async with asking(place) as asked:
@@ -160,7 +176,7 @@ async def test_a_certificate_of_an_earlier_version() -> None:
         body = {"metadata": {"name": SECRET.rpartition("/")[2]}, "type": "kubernetes.io/tls", "data": encoded}
         await place.call("POST", SECRET.rpartition("/")[0], body)
         port = free_port()
-        async with place.controller(port=port):
+        async with place.controller(port=port, admission=PATIENT):
             await place.routed(port)
             await place.register()
             async with asking(place) as asked:
@@ -176,25 +192,28 @@ async def test_a_certificate_of_an_earlier_version() -> None:
             assert set(kept) == {"tls.crt", "tls.key", "ca.crt", "ca.key", "path"}
 
 
-@pytest.mark.usefixtures("lingering")
-async def test_a_replica_that_is_told_to_stop_answers_until_all_clients_know() -> None:
+async def test_a_replica_that_is_told_to_stop_answers_until_all_clients_know(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = free_port(), free_port()
     lease = {"enabled": True, "namespace": "infra"}
-    async with (
-        hosted() as place,
-        place.controller(port=first, leaderElection=lease) as (going, stop),
-        place.controller(port=second, leaderElection=lease) as (staying, _),
-    ):
-        await place.routed(first)
-        await place.register()
-        await place.until(
-            lambda: all(check.is_ok for check in (*going.process.readiness(), *staying.process.readiness()))
-        )
-        async with asking(place) as asked:
-            await asked.again()
-            stop.set()
-            await asked.again()  # so long the Service goes on leading to it
-            assert not all(check.is_ok for check in going.process.readiness())
-            await place.routed(second)
-            await anyio.sleep(LINGER)
-            await asked.again()
+    async with hosted() as place:
+        place.clock = clock = LingeringClock(monkeypatch)
+        async with (
+            place.controller(port=first, leaderElection=lease, admission=PATIENT) as (going, stop),
+            place.controller(port=second, leaderElection=lease, admission=PATIENT) as (staying, _),
+        ):
+            await place.routed(first)
+            await place.register()
+            await place.until(
+                lambda: all(check.is_ok for check in (*going.process.readiness(), *staying.process.readiness()))
+            )
+            async with asking(place) as asked:
+                await asked.again()
+                stop.set()
+                with anyio.fail_after(PATIENCE):
+                    await clock.is_lingering.wait()
+                await asked.again()  # so long the Service goes on leading to it
+                assert not all(check.is_ok for check in going.process.readiness())
+                await place.routed(second)
+                clock.all_know.set()
+                await place.until(lambda: "admission" not in going.process.components.statistics().running)
+                await asked.again()
