@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,12 +14,11 @@ from kubesim.controllers.client import MERGE
 from kubesim.server import watch
 from kubesim.server.api import JsonObject
 
+from gracectl.app import controller as app
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
-from gracectl.controllers.cluster import informers
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.maintenance import request_patch, withdrawal_patch
-from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.decode import decode_node
@@ -273,9 +271,9 @@ async def lasting(*nodes: str, settings: Settings | None = None, **options: Any)
     """A stage for stories that take days: kubelets are heard of when their pods do something, watches last for a day
     without bookmarks, and Events are kept."""
     rare = {"parts": FEW, "kubelet": SILENT, "node_grace_seconds": 1e7, "event_seconds": 1e7}
-    quiet = partial(ReflectorSettings, stall=1e9, watch_minimum=86_400, watch_maximum=90_000)
+    quiet = msgspec.structs.replace(app._CHECKED, stall=1e9, watch_minimum=86_400, watch_maximum=90_000)
     with (
-        patch.object(informers, "ReflectorSettings", quiet),
+        patch.object(app, "_CHECKED", quiet),
         patch.object(watch, "BOOKMARK_SECONDS", 1e9),
     ):
         async with staged(*nodes, settings=settings or patiently(), **{**rare, **options}) as stage:
