@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 from botocore.config import Config
 from botocore.loaders import JSONFileLoader
+from moto import backends
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from moto.server import ThreadedMotoServer
 
@@ -31,6 +32,9 @@ LOCAL = "127.0.0.1"
 # Each session reads its own descriptions of the services, megabytes of JSON; here they are read once.
 _load_file = cache(JSONFileLoader().load_file)
 JSONFileLoader.load_file = lambda self, file_path: _load_file(file_path)
+# For each request moto reads which services it has.
+_MODULES = frozenset(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: _MODULES
 
 QUIET = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL")
 

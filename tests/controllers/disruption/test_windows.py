@@ -21,6 +21,7 @@ from support.disruption import (
     status_of,
 )
 from support.stage import Stage, a_pod_manifest, reasons, staged, the_settings
+from support.stories import lasting
 
 from gracectl.model import names
 from gracectl.model.times import format_time
@@ -83,7 +84,7 @@ async def test_a_termination_begins_in_the_instant_in_which_a_window_opens() -> 
 
 
 async def test_what_runs_continues_after_its_window_and_nothing_else_begins() -> None:
-    async with staged("n1", "n2") as stage:
+    async with lasting("n1", "n2") as stage:
         now = opens_in(stage, 0)
         stage.settings = windows(daily(now, "5m"))
         async with stage.settled():
