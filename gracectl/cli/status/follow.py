@@ -227,10 +227,10 @@ class StatusFollower:
         while True:
             replace_first, plans = self._settings.policy.replace_first, tuple(self.statuses.draining.plans)
             await read_workloads(self._connection.client, self.watcher.cluster, replace_first, plans)
-            if self.watcher.has_all_pods:
-                self.watcher.cluster.unbound.clear()
-            elif plans:
+            if plans and not self.watcher.has_all_pods:
                 await read_unbound(self._connection.client, self.watcher.cluster)
+            else:
+                self.watcher.cluster.unbound.clear()
             await self._clock.sleep(WORKLOAD_SECONDS if plans else FRAME_SECONDS)
 
     async def _show_frames(self, show: Callable[[StatusFrame], bool]) -> None:
