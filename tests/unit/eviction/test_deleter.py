@@ -280,11 +280,11 @@ async def test_settling_does_not_wait_for_a_pod_that_goes() -> None:
         assert stage.now < 3
 
 
-async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
+async def test_thousands_at_once_leave_the_event_loop_its_turns() -> None:
     async with deleting(max_in_flight=25) as stage:
         deadline = stage.start + 100
         deletion = []
-        for number in range(10_000):
+        for number in range(4_000):
             pod = a_pod(f"p{number}", namespace=NAMESPACE)
             stage.pods.put(pod)
             deletion.append(ScheduledDeletion(NAMESPACE, pod.name, pod.uid, "n1", deadline))
@@ -292,11 +292,11 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
         stage.wire.down = Response(status=200)
         stage.deleter.set_pods("n1", deletion)
         await stage.until(69.99)
-        assert stage.deleter.statistics().armed == 10_000
+        assert stage.deleter.statistics().armed == 4_000
         assert stage.asked == []
         turns = 0
         most = 0
-        while len(stage.asked) < 10_000:
+        while len(stage.asked) < 4_000:
             before = len(stage.asked)
             await anyio.lowlevel.checkpoint()
             turns += 1
@@ -306,8 +306,8 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
         assert most <= 60
         assert stage.wire.most_in_flight == 50
         assert {each.name for each in stage.asked} == {pod.name for pod in deletion}
-        # The server takes 50 in 10 ms, so the last ones are 2 s late, and say so.
-        assert stage.asked[-1].at == pytest.approx(72, abs=0.5)
+        # The server takes 50 in 10 ms, so the last ones are 0.8 s late, and say so.
+        assert stage.asked[-1].at == pytest.approx(70.8, abs=0.2)
 
 
 async def test_a_due_pod_is_deleted_with_its_whole_grace_and_once() -> None:

@@ -118,9 +118,13 @@ def test_nothing_else_encodes_json() -> None:
 
 
 def _uses(source: str) -> list[str]:
+    if "json" not in source:
+        return []
     tree = ast.parse(source)
     imported = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    named = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     banned = {"msgspec.json.encode", "msgspec.json.Encoder", "msgspec.json.format", "orjson.loads"}
+    last = {each.rpartition(".")[2] for each in banned}
+    attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in last)
+    named = [ast.unparse(node) for node in attributes]
     return [name for name in imported if name == "json"] + [name for name in named if name in banned]

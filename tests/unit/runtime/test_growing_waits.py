@@ -20,7 +20,7 @@ def growing_waits(source: str) -> list[str]:
     """Statements of `source` that compute a growing wait."""
     statements = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
     simple = (node for node in statements if not hasattr(node, "body"))
-    return [text for node in simple if WAIT.search(text := ast.unparse(_bare(node))) and any(_growth(node))]
+    return [text for node in simple if any(_growth(node)) and WAIT.search(text := ast.unparse(_bare(node)))]
 
 
 def _bare(statement: ast.stmt) -> ast.Module:
@@ -38,15 +38,13 @@ class _WithoutText(ast.NodeTransformer):
 def _growth(statement: ast.stmt) -> Iterator[ast.AST]:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, GROWING):
         yield statement
-    targets = {
-        ast.unparse(target) for target in getattr(statement, "targets", [getattr(statement, "target", None)]) if target
-    }
     for node in ast.walk(statement):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
             if not isinstance(node.right, ast.Constant):
                 yield node
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            if targets & {ast.unparse(node.left), ast.unparse(node.right)}:
+            targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+            if {ast.unparse(each) for each in targets if each} & {ast.unparse(node.left), ast.unparse(node.right)}:
                 yield node
         elif isinstance(node, ast.Tuple | ast.List) and _is_table(node):
             yield node
