@@ -172,7 +172,7 @@ async def whole_second(stage: Stage) -> float:
 
 
 @pytest.mark.parametrize(("deadline", "expected"), [
-    pytest.param(3600.0, [("spent", 3400.0, 200), ("protected", 3500.0, 100)], id="in an hour"),
+    pytest.param(600.0, [("spent", 400.0, 200), ("protected", 500.0, 100)], id="in ten minutes"),
     pytest.param(150.0, [("spent", 0.0, 150), ("protected", 50.0, 100)], id="before a grace ends"),
 ])  # fmt: skip
 async def test_the_deadline_is_that_of_the_controller(deadline: float, expected: list[tuple[str, float, int]]) -> None:

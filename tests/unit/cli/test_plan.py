@@ -278,4 +278,4 @@ def test_as_a_process_it_leaves_nothing_behind(place: Place) -> None:
 def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place) -> None:
     for _ in range(8):
         assert plan(place.stranger, "worker-1").exit_code == 3
-        gc.collect()  # a connection that is still open now is a failure of this test
+    gc.collect()  # a connection that is still open now is a failure of this test
