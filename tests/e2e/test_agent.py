@@ -60,6 +60,10 @@ async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield machine
 
 
+any_logind = pytest.mark.parametrize("machine", [StandInLogind], ids=["stand-in"], indirect=True)
+"""For stories about the API server: the kind of logind does not matter."""
+
+
 def on_the_bus(machine: Machine) -> dict[str, Any]:
     """Settings of an agent on this machine."""
     return {"busAddress": machine.bus.address, "logindDropInDirectory": str(machine.drop_ins)}
@@ -91,6 +95,7 @@ def is_given_back(story: Story, node: str) -> bool:
     )
 
 
+@any_logind
 async def test_a_notice_of_the_metadata_service_is_on_the_node(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
 
@@ -249,6 +254,7 @@ async def test_sigterm_in_a_shutdown_finishes_the_shutdown_first(story: Story, m
     assert story.sight.asked(critical) is not None
 
 
+@any_logind
 async def test_a_simulated_shutdown_shows_the_forecast_and_changes_nothing(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     pod = await story.pod("plain", on=node, spec={"terminationGracePeriodSeconds": 100})
@@ -276,6 +282,7 @@ def marks_of(node: JsonObject) -> str:
     return found
 
 
+@any_logind
 async def test_the_credentials_of_a_kubelet_are_enough(story: Story, machine: Machine) -> None:
     here, elsewhere = await story.nodes("a", "b", managed=False)
     pod, other = await story.pod("here", on=here, **SLOW), await story.pod("elsewhere", on=elsewhere)
@@ -298,6 +305,7 @@ async def test_the_credentials_of_a_kubelet_are_enough(story: Story, machine: Ma
     await story.sight.until("the node is given back", lambda: is_given_back(story, here))
 
 
+@any_logind
 async def test_another_kubelets_credentials_are_refused_and_named(story: Story, machine: Machine) -> None:
     here, elsewhere = await story.nodes("a", "b", managed=False)
     agent = await the_agent(story, machine, here, 60, await story.kubelet_wire(elsewhere), **ranges(30, 30))
@@ -307,6 +315,7 @@ async def test_another_kubelets_credentials_are_refused_and_named(story: Story, 
 NOT_HERE = "this cluster has no constrained impersonation (Kubernetes 1.36)"
 
 
+@any_logind
 async def test_an_account_that_impersonates_its_node_reads_no_other_nodes_pods(story: Story, machine: Machine) -> None:
     here, elsewhere = await story.nodes("a", "b", managed=False)
     async with account_with(story, rights(impersonates=True)) as account:
@@ -333,6 +342,7 @@ async def test_an_account_that_impersonates_its_node_reads_no_other_nodes_pods(s
         assert not agent.said("impersonation: cannot read")
 
 
+@any_logind
 async def test_a_token_of_no_node_is_reported(story: Story, machine: Machine) -> None:
     (here,) = await story.nodes("a", managed=False)
     async with account_with(story, rights(impersonates=True)) as account:
