@@ -366,10 +366,8 @@ async def all_told(installed: Installed, account: Account, stories: Mapping[str,
         assert not forbidden, f"{name}: {forbidden}"
         attempts[name] = place.wire.attempts
     needed = given_only_by(grants, [each for tried in attempts.values() for each in tried])
-    story_of = {
-        grant: next(name for name, tried in attempts.items() if grant in given_only_by(grants, tried))
-        for grant in needed
-    }
+    needed_by = {name: given_only_by(grants, tried) for name, tried in attempts.items()}
+    story_of = {grant: next(name for name, those in needed_by.items() if grant in those) for grant in needed}
     return Retelling(grants, needed, story_of)
 
 

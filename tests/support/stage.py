@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,7 @@ from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Table
 
+from gracectl.app import controller as app
 from gracectl.app.controller import Controller
 from gracectl.app.dry_run import DryRunTransport
 from gracectl.app.notifications import Send
@@ -51,6 +53,7 @@ SELDOM = KubeletSettings(heartbeat_seconds=25.0)
 """Often enough for a node to stay Ready: it is given up after 40 s."""
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+NO_GARBAGE = SimpleNamespace(collect=lambda: 0)
 STOPS_AFTER_5 = {"behaviour": {"stop-seconds": 5}}
 
 
@@ -346,7 +349,11 @@ async def staged(
         await stage.add_nodes(*nodes, **spec)
         if objects:
             await stage.create(*objects)
-        with nullcontext() if looks_for_karpenter else patch.object(karpenter, "POLL_SECONDS", 1e9):
+        with (
+            nullcontext() if looks_for_karpenter else patch.object(karpenter, "POLL_SECONDS", 1e9),
+            # Whenever a term ends, all that this process of tests has would be looked through.
+            patch.object(app, "gc", NO_GARBAGE),
+        ):
             yield stage
         group.cancel_scope.cancel()
     for check in stage.checks:
