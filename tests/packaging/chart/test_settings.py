@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from support.shutdowns import BY_KEP
 
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
 from gracectl.config import Settings, load_settings
-from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, is_within
+from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, ReloadScope, is_within
 from gracectl.config.fields import fields
 from gracectl.model import names
 
@@ -271,22 +271,52 @@ def at(path: str, value: Any) -> JsonObject:
     return dict(value)
 
 
-@pytest.mark.parametrize(("path", "value"), changes().items(), ids=changes())
-def test_a_change_of_what_counts_from_the_next_start_replaces_pods_and_no_other_does(path: str, value: Any) -> None:
-    values = copy.deepcopy(ANOTHER_AGENT)
-    if path in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods"):
-        values["settings"] = {"shutdownGracePeriodByPodPriority": None, "shutdownGracePeriod": "10m"}
-    before = Release(values=values, kubernetes="1.37.2")
-    changed = {**values, "settings": merged(values["settings"], at(path, value))}
+def counts_at_once(path: str, *scopes: ReloadScope) -> bool:
+    """Whether running processes of these scopes need not be replaced for a field."""
+    return all(is_within(path, each.live) or is_within(path, each.ignored) for each in scopes)
+
+
+RELOADED = {path: value for path, value in changes().items() if counts_at_once(path, CONTROLLER_SCOPE, AGENT_SCOPE)}
+OTHERS = {path: value for path, value in changes().items() if path not in RELOADED}
+PARTS = (("controller", "Deployment", CONTROLLER_SCOPE), ("agent", "DaemonSet", AGENT_SCOPE))
+
+
+def value_at(path: str, settings: Any) -> Any:
+    """The value of a field; None if a section is missing."""
+    return functools.reduce(lambda here, name: (here or {}).get(name), path.split("."), settings)
+
+
+def note(release: Release, kind: str) -> str:
+    """What replaces pods when it changes."""
+    text: str = release.one(kind)["spec"]["template"]["metadata"]["annotations"][NOTE]
+    return text
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_a_change_of_what_counts_from_the_next_start_replaces_pods(path: str) -> None:
+    before = Release(values=ANOTHER_AGENT, kubernetes="1.37.2")
+    changed = {**ANOTHER_AGENT, "settings": merged(ANOTHER_AGENT["settings"], at(path, OTHERS[path]))}
     after = Release(values=changed, kubernetes="1.37.2")
-    for component, kind, reach in (("controller", "Deployment", CONTROLLER_SCOPE), ("agent", "DaemonSet", AGENT_SCOPE)):
+    for component, kind, scope in PARTS:
         if component == "agent" and path.startswith("admission"):
             continue
         texts = [each.settings(component=component) for each in (before, after)]
         assert texts[0] != texts[1], "the change does not arrive"
-        notes = [each.one(kind)["spec"]["template"]["metadata"]["annotations"][NOTE] for each in (before, after)]
-        counts_at_once = is_within(path, reach.live) or is_within(path, reach.ignored)
-        assert (notes[0] == notes[1]) == counts_at_once, component
+        assert (note(before, kind) == note(after, kind)) == counts_at_once(path, scope), component
+
+
+def test_changes_of_what_counts_at_once_replace_no_pods() -> None:
+    settings: JsonObject = {}
+    for path, value in RELOADED.items():
+        settings = merged(settings, at(path, value))
+    before = Release(values=ANOTHER_AGENT, kubernetes="1.37.2")
+    after = Release(values={**ANOTHER_AGENT, "settings": settings}, kubernetes="1.37.2")
+    for component, kind, _ in PARTS:
+        texts = [yaml.safe_load(each.settings(component=component)) for each in (before, after)]
+        for path in RELOADED:
+            old, new = (value_at(path, each) for each in texts)
+            assert old != new, f"the change of {path} does not arrive"
+        assert note(before, kind) == note(after, kind), component
 
 
 def test_every_field_is_changed_once() -> None:
