@@ -15,6 +15,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 
+_OURS: Final = frozenset(names.FINALIZERS)
 AUTO: Final = "auto"
 FinalizerSetting = Literal["auto", "karpenter.sh/termination", "gracectl.io/termination"]
 
@@ -44,7 +45,7 @@ def our_finalizers(thing: Node | NodeClaim) -> tuple[str, ...]:
 
 def has_finalizer(thing: Node | NodeClaim) -> bool:
     """Whether a node or claim, which is ours, has a finalizer of ours."""
-    return any(each in names.FINALIZERS for each in thing.finalizers)
+    return not _OURS.isdisjoint(thing.finalizers)
 
 
 def needs_finalizer(thing: Node | NodeClaim) -> bool:

@@ -271,4 +271,6 @@ def cluster_api_drain(node: Node, machines: Collection[Machine]) -> ClusterApiDr
 
 
 def _taint(node: Node, key: str) -> Taint | None:
+    if not node.taints:  # as of nearly all nodes
+        return None
     return next((taint for taint in node.taints if (taint.key, taint.effect) == (key, names.NO_SCHEDULE)), None)
