@@ -159,7 +159,7 @@ class NodeDecoder(_SharingDecoder):
             provider_id=identity("spec.providerID", spec.provider_id),
             addresses=addresses(read.status),
             conditions=conditions(read.status, share.string),
-            gates=gates_of(raw),
+            gates=gates_of(raw) if meta.annotations is not None else (),
         )
 
 

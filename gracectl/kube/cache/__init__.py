@@ -251,13 +251,12 @@ class Cache(Generic[T]):
         """Writer: these are all objects. Notifies exactly the differences, deletions first; then the cache is live."""
         aside = {found.key: found for found in undecodable}
         self._undecodable = {key: found for key, found in self._undecodable.items() if key in aside}
-        known: ByName[T] = {}
-        objects = tuple(objects)
-        if not aside and len(objects) == len(self) and all(self.get(*each.key) is each for each in objects):
-            objects = ()  # no difference: to find one takes a copy of all names
-        else:
-            known = {namespace: named.copy() for namespace, named in self._objects.items()}
-        self._replace(known, objects, aside, self)
+        self._replace({namespace: named.copy() for namespace, named in self._objects.items()}, objects, aside, self)
+        self.complete()
+
+    def filled(self) -> None:
+        """Writer: all objects of the first list were put one after another; the cache is live."""
+        self._replaced += 1
         self.complete()
 
     def held(self, new: T) -> T:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import Enum
 from typing import Any, Generic
@@ -24,7 +24,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.kube.cache import Key, T, Writable
+from gracectl.kube.cache import Cache, Key, T, Writable
 from gracectl.kube.cache.identity import ClusterIdentity
 from gracectl.kube.cache.reading import is_absent
 from gracectl.kube.client import KubeClient, Page
@@ -222,9 +222,12 @@ class Reflector(Generic[T]):
         self._has_refused = False
         self._absences = 0
         self._undecodable += len(undecodable)
-        if not self.live:
-            await self._fill(objects, {found.key for found in undecodable})
-        self._take_over(objects, undecodable)
+        if not self.live and isinstance(self._cache, Cache) and not len(self._cache):
+            await self._fill(self._cache, objects, {found.key: found for found in undecodable})
+        else:
+            self._cache.replace(objects, undecodable)
+        self._live.set()
+        self._failing = False
         self._version = version
         self._listed_at = self._clock.monotonic()
         self._listed_cluster = cluster
@@ -232,14 +235,20 @@ class Reflector(Generic[T]):
         self._lists += 1
         return True
 
-    async def _fill(self, objects: list[T], aside: set[Key]) -> None:
+    async def _fill(self, cache: Cache[T], objects: list[T], aside: dict[Key, UndecodableObject]) -> None:
         """Put the objects of the first list, from which no controller decides yet: a million in one step would stop the
         process for seconds, and cost it the Lease."""
+        stand_ins: dict[Key, T] = {}
         for number, each in enumerate(objects, start=1):
-            if each.key not in aside:
-                self._cache.put(each)
+            if aside and each.key in aside:
+                stand_ins[each.key] = each
+            else:
+                cache.put(each)
             if number % _EVENTS_BETWEEN_YIELDS == 0:
                 await anyio.lowlevel.checkpoint()
+        for key, found in aside.items():
+            cache.set_aside(found, stand_ins.get(key))
+        cache.filled()
 
     def _pages(self) -> AsyncGenerator[Page[T], None]:
         settings = self._settings
@@ -257,11 +266,6 @@ class Reflector(Generic[T]):
             yield Page((await self._client.get(self._resource, ("", self._settings.name)),), "")
         except NotFound:
             yield Page((), "")
-
-    def _take_over(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
-        self._cache.replace(objects, undecodable)
-        self._live.set()
-        self._failing = False
 
     async def _cannot_list(self, error: ApiError) -> None:
         if isinstance(error, NotServed) and self._try_another_version():
@@ -285,7 +289,9 @@ class Reflector(Generic[T]):
         # A starting API server may answer 404 before it has read its custom resource definitions: objects
         # that we knew are only given up when it says so twice.
         if self._absences > 1 or not len(self._cache):
-            self._take_over(())
+            self._cache.replace(())
+            self._live.set()
+            self._failing = False
         if self._absences == 1:
             # Discovery, not the response: without permission to list, even a missing resource is refused.
             message = "the server has no %s; looking again every %g s"

@@ -349,11 +349,10 @@ class KubeClient:
             return error
         items: builtins.list[T] = []
         undecodable = []
-        decoded = 0
+        decoded, decode, is_raw = 0, resource.decode, isinstance(next(iter(page.items), None), msgspec.Raw)
         for number, raw in enumerate(page.items, start=1):
-            is_raw = isinstance(raw, msgspec.Raw)
             try:
-                items.append(resource.decode(raw))
+                items.append(decode(raw))
             except msgspec.DecodeError as error:
                 found = decode_envelope(raw, error)
                 undecodable.append(found)
