@@ -34,7 +34,7 @@ from gracectl.policy.scenario import (
 )
 from gracectl.policy.simulation import simulate
 from gracectl.policy.stalled import stalled
-from gracectl.policy.staying import unforeseeable, why_it_stays
+from gracectl.policy.staying import may_end_anytime, unforeseeable, why_it_stays
 from gracectl.policy.volumes import has_volumes, waits_for_volumes
 
 MIXED_SCENARIOS = 2
@@ -148,7 +148,7 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     removals = _removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
-        pods = _forecast_pods(decision, results, removals)
+        pods = _forecast_pods(decision, results, removals, now)
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         drained, pods = _answered(each.view, bounds, pods, without, expected.get(each.view.node.name))
         if isinstance(drained, Window) and (stuck := _may_be_stuck(each.view, decision, now)):
@@ -282,18 +282,19 @@ def _bounded(bounds: Bounds | None) -> Window | None:
 
 
 def _forecast_pods(
-    decision: Plan, results: Sequence[SimulationResult], removals: Mapping[str, Bounds | None]
+    decision: Plan, results: Sequence[SimulationResult], removals: Mapping[str, Bounds | None], at: float
 ) -> tuple[PodForecast, ...]:
     """Forecast the pods of one node, in the plan's order. `removals`: see `_removals`."""
-    joined = [_from_simulations(entry, results, removals[entry.pod.uid]) for entry in decision.pods]
+    joined = [_from_simulations(entry, results, removals[entry.pod.uid], at) for entry in decision.pods]
     alone = [_with_grace(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # all wait for that pod, and for nothing else
     is_attached = bool(decision.attached)
     if not is_attached and len({each.entry.wave for each in alone}) < 2:
         return tuple(alone)
+    is_open = any(may_end_anytime(each.entry) for each in alone)
     behind = (
-        _after_earlier_waves(each, [other for other in alone if _is_before(other, each, is_attached)], results)
+        _after_earlier_waves(each, [other for other in alone if _is_before(other, each, is_attached)], results, is_open)
         for each in alone
     )
     return tuple(_with_grace(each, decision.deadline) for each in behind)
@@ -361,22 +362,30 @@ def _window_of(instants: Sequence[float | None]) -> Bounds | None:
     return Bounds(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], removal: Bounds | None) -> PodForecast:
-    """Forecast from the simulations."""
+def _from_simulations(
+    entry: PodPlan, results: Sequence[SimulationResult], removal: Bounds | None, at: float
+) -> PodForecast:
+    """Forecast from the simulations, which began at the instant `at`."""
     uid = entry.pod.uid
     removals = [result.removals[uid] for result in results if uid in result.removals]
+    terminated = _window_of([result.terminated.get(uid) for result in results])
+    methods = [each[0].method for each in removals]
+    if methods and may_end_anytime(entry):
+        terminated = None if terminated is None else Bounds(at, terminated.latest)
+        if entry.outcome is not Outcome.PROTECTED and removal is not None:  # otherwise it completes
+            removal, methods = Bounds(at, removal.latest), [RemovalMethod.EVICTED, *methods]
     return PodForecast(
         entry=entry,
         removal=removal,
-        terminated=_window_of([result.terminated.get(uid) for result in results]),
-        methods=tuple(dict.fromkeys([each[0].method for each in removals])),
+        terminated=terminated,
+        methods=tuple(dict.fromkeys(methods)),
         removals=max(removals, key=lambda each: each[0].at, default=()),
         final_entry=next((result.final_entries[uid] for result in results if uid in result.final_entries), None),
     )
 
 
 def _after_earlier_waves(
-    pod: PodForecast, before: Sequence[PodForecast], results: Sequence[SimulationResult]
+    pod: PodForecast, before: Sequence[PodForecast], results: Sequence[SimulationResult], is_open: bool
 ) -> PodForecast:
     """Widen the removal of a pod to the bounds of the pods `before` it: of earlier waves, or with attached volumes.
 
@@ -388,7 +397,8 @@ def _after_earlier_waves(
         this pod, bounds     freed.earliest (or the end of      removal.latest + (freed.latest - simulated)
                              its protection, if that is later)
     """
-    if pod.removal is None or not before or RemovalMethod.EVICTED not in pod.methods:
+    is_freed = is_open and any(may_end_anytime(each.entry) for each in before)
+    if pod.removal is None or not before or not (is_freed or RemovalMethod.EVICTED in pod.methods):
         return pod
     freed = _last_of([each.terminated for each in before])
     earliest = min(pod.removal.earliest, max(freed.earliest, _protected_until(pod)))
@@ -396,7 +406,10 @@ def _after_earlier_waves(
     if pod.removal.latest is not None and freed.latest is not None:
         simulated = max(_last_terminated(before, result) for result in results)
         latest = pod.removal.latest + max(freed.latest - simulated, 0.0)
-    return msgspec.structs.replace(pod, removal=_capped(Bounds(earliest, latest), pod.removal, pod.entry))
+    methods = tuple(dict.fromkeys((RemovalMethod.EVICTED, *pod.methods))) if is_freed else pod.methods
+    return msgspec.structs.replace(
+        pod, removal=_capped(Bounds(earliest, latest), pod.removal, pod.entry), methods=methods
+    )
 
 
 def _is_before(other: PodForecast, pod: PodForecast, is_attached: bool) -> bool:

@@ -83,6 +83,13 @@ def _why(
     return _under_budget(entry, budgets[0], stalled.get(budgets[0].key, ""), is_hopeless)
 
 
+def may_end_anytime(entry: PodPlan) -> bool:
+    """Whether a pod may leave at any instant although no simulation shows that: it completes, or is replaced first."""
+    if entry.blocker in (Blocker.REPLACEMENT, Blocker.UNDECODABLE):
+        return True
+    return entry.outcome is Outcome.PROTECTED and own_end_of(entry.pod) is not None
+
+
 def own_end_of(pod: Pod) -> str | None:
     """`when Job shop/report of shop/report-x7k2p ends`: unknown end of a pod that finishes; None for other pods."""
     if (controller := pod.controller) is not None and controller.kind == JOB:

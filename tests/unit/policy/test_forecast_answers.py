@@ -202,3 +202,20 @@ def test_a_log_measures_terminations() -> None:
     for seconds in (4, 6, 20):
         log.note_gone(a_pod("web", deletion_timestamp=NOW + 30, deletion_grace_seconds=30), NOW + seconds)
     assert log.observations().termination_seconds == 6.0
+
+
+@pytest.mark.parametrize(("fields", "leaves", "ends"), [
+    pytest.param({"annotations": {names.REPLACE_FIRST: "true"}, "owners": REPLICA}, 0, 0, id="it is replaced first"),
+    pytest.param({"annotations": {names.DO_NOT_DISRUPT: "true"}, "owners": JOB}, 570, 0, id="its Job ends"),
+    pytest.param({"annotations": {names.DO_NOT_DISRUPT: "true"}}, 570, 570, id="nothing ends its protection"),
+])  # fmt: skip
+def test_what_may_end_at_any_time_ends_a_drain_before_its_deadline(
+    fields: dict[str, Any], leaves: float, ends: float
+) -> None:
+    """Pods of later waves leave then, too."""
+    held, later = a_pod("held", **fields), a_pod("dns", priority=2_000_000_000)
+    node = of_node(held, later, deadline=600, since=NOW - 60)
+    assert a_range(node.drained) == (ends, 600)
+    found = {pod.entry.pod.name: pod for pod in node.pods}
+    assert a_range(found["held"].leaves)[0] == leaves
+    assert a_range(found["dns"].leaves)[0] == ends
