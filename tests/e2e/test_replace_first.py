@@ -17,6 +17,7 @@ from kubesim.controllers.client import MERGE, ask, follow
 from kubesim.controllers.objects import annotations_of, controller_of, is_ready, is_terminating
 from kubesim.controllers.paths import DEPLOYMENTS, ENDPOINT_SLICES, path_of
 from kubesim.server.api import JsonObject
+from support.thorough import thorough
 
 from gracectl.app.drainer import EVENTS, RIGHTS
 from gracectl.controllers.rbac import REPLACE_FIRST_RIGHTS
@@ -125,7 +126,9 @@ async def uncordon(story: Story, node: str) -> None:
         assert await program.ended() == 0, program.text()
 
 
-@pytest.mark.parametrize("bound", [{"minAvailable": 1}, {"maxUnavailable": 0}, {"minAvailable": "100%"}], ids=str)
+@pytest.mark.parametrize(
+    "bound", [{"minAvailable": 1}, *thorough({"maxUnavailable": 0}, {"minAvailable": "100%"})], ids=str
+)
 async def test_a_single_replica_is_never_down(story: Story, bound: dict[str, Any]) -> None:
     await story.controller()
     async with single(story, **bound) as web:
