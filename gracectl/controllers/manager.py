@@ -31,7 +31,7 @@ from gracectl.nodebudgets.status_controller import StatusController
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Component, run_components
 
-LONG_STEP, PAUSE = 0.25, 0.25
+LONG_STEP, PAUSE = 1.0, 0.25
 """Seconds of a step of `build` after which others run, and for how long: a request for the Lease takes some turns."""
 
 
