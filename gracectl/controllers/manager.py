@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from gracectl.controllers.cluster.cache import empty_cluster_cache
@@ -157,6 +158,8 @@ async def open_manager(dependencies: Dependencies) -> AsyncGenerator[ControllerM
         for _ in manager.build():
             if clock.monotonic() - began > LONG_STEP:
                 await clock.sleep(PAUSE)
+            else:
+                await anyio.lowlevel.checkpoint()
             began = clock.monotonic()
         yield manager
 
