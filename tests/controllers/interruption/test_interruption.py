@@ -299,6 +299,25 @@ async def test_a_standby_writes_what_it_hears_and_the_leader_acts() -> None:
         assert deletions(stage) == [(began, "n1")]
 
 
+async def test_a_notice_names_the_instance_of_a_node_that_came_or_changed_after_an_earlier_notice() -> None:
+    async with staged("n1") as stage, stage.settled() as controller:
+        managed = controller._dependencies.termination.managed
+        recorder = Recorder(controller._client, controller._cluster, managed, stage.clock, Counter())
+
+        async def heard(instance: str) -> Outcome:
+            receipt = await recorder.handler("http").receive(Notice(kind=Kind.REBALANCE, instance=instance))
+            return receipt.outcome
+
+        for name in ("n1", "n2"):
+            if name == "n2":
+                await stage.add_nodes(name)
+                await stage.until(lambda: controller._cluster.node("n2") is not None)
+            node = stage.node(name)
+            assert node is not None
+            assert await heard(node["spec"]["providerID"].rpartition("/")[2]) is Outcome.RECORDED
+        assert await heard("i-of-none") is Outcome.UNKNOWN
+
+
 async def test_a_dry_run_hears_only_nodes_and_writes_nothing() -> None:
     queue = NoticeQueue()
     async with staged("n1", "n2") as stage:
