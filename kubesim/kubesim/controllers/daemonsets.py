@@ -6,7 +6,9 @@ DaemonSet pods tolerate a cordon: an evicted one comes back to a cordoned node. 
 
 from __future__ import annotations
 
-from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
+import anyio.lowlevel
+
+from kubesim.controllers.controller import Controller, enqueue_owner
 from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
@@ -41,8 +43,11 @@ TOLERATIONS = [
 """What the real controller adds to every daemon pod (util.AddOrUpdateDaemonPodTolerations)."""
 
 SMALL, GATHERED = 100, 1e-4
-"""All nodes are looked at whenever a daemon pod changes. Beyond so many nodes such changes are gathered first, for so
-many simulated seconds per node."""
+"""All nodes are looked at whenever a node or a daemon pod changes. Beyond so many nodes changes are gathered first, for
+so many simulated seconds per node."""
+
+WITHOUT_PAUSE = 1_000
+"""Nodes that are looked at before others may run."""
 
 
 class DaemonSets(Controller[Key]):
@@ -55,17 +60,24 @@ class DaemonSets(Controller[Key]):
         self._pods = informers.of(PODS)
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         self._revisions = Revisions(self, "DaemonSet")
-        enqueue_own(self._sets, self.queue.add)
-        enqueue_owner(self._pods, "DaemonSet", self._pod_changed)
+        self._sets.subscribe(self._set_changed)
+        enqueue_owner(self._pods, "DaemonSet", self._gather)
         self._nodes.subscribe(self._node_changed)
 
-    def _pod_changed(self, key: Key) -> None:
+    def _set_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
+        if (changed := new if new is not None else old) is None:
+            return
+        # Its own status changes nothing else.
+        if old is None or new is None or _wish_of(old) != _wish_of(new):
+            self.queue.add(key_of(changed))
+
+    def _gather(self, key: Key) -> None:
         self.after(key, GATHERED * max(0, len(self._nodes) - SMALL))
 
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if old is None or new is None or _matters(old) != _matters(new):
             for key in self._sets.keys():  # noqa: SIM118 - a View is no dict
-                self.queue.add(key)
+                self._gather(key)
 
     async def reconcile(self, key: Key) -> None:
         """See Controller.reconcile."""
@@ -81,7 +93,9 @@ class DaemonSets(Controller[Key]):
             by_node.setdefault(node_of(pod), []).append(pod)
         wanted = misplaced = 0
         old: list[JsonObject] = []
-        for node in self._nodes.values():
+        for number, node in enumerate(self._nodes.values()):
+            if number % WITHOUT_PAUSE == WITHOUT_PAUSE - 1:
+                await anyio.lowlevel.checkpoint()
             there = by_node.get(node["metadata"]["name"], [])
             should_run, may_stay = placement(daemon_set, node)
             wanted += should_run
@@ -165,3 +179,7 @@ def _tolerations(template: JsonObject) -> list[JsonObject]:
 
 def _matters(node: JsonObject) -> tuple[object, ...]:
     return labels_of(node), node["spec"].get("taints")
+
+
+def _wish_of(daemon_set: JsonObject) -> tuple[object, ...]:
+    return daemon_set["spec"], is_terminating(daemon_set)
