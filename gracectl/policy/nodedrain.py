@@ -73,6 +73,7 @@ class Record(StrEnum):
 
 UNFINISHED: Final = frozenset({Record.PENDING, Record.IN_PROGRESS})
 DONE: Final = frozenset({Record.DRAINED, Record.TERMINATED})
+SET_ASIDE: Final = frozenset({Record.SKIPPED, Record.FAILED, Record.CANCELED})
 
 
 def records_of(scope: Scope) -> dict[str, Record]:
@@ -221,8 +222,7 @@ def decide(drain: NodeDrain, nodes: Sequence[CampaignNode], hold: Hold | None, n
         retried = tuple(each.node.reference for each in again if each.node.record is Record.SKIPPED)
         found = [_pending(each) if each.node.reference in retried else each for each in found]
         is_over = False
-    leaving = {Record.SKIPPED, Record.FAILED, Record.CANCELED}
-    released = [each for each in found if each.record in leaving and _is_held(each.node)]
+    released = [each for each in found if each.record in SET_ASIDE and _is_held(each.node)]
     # Recorded first, so that a later process does not begin the node again.
     recorded = [each.node for each in released if is_canceled or each.node.record is each.record]
     stops = {each.reference for each in recorded if each.record is Record.FAILED and drain.keeps_cordoned}
@@ -321,7 +321,7 @@ def _is_held(each: CampaignNode) -> bool:
 
 def _takes_a_place(each: NodeDecision) -> bool:
     """Whether no other node may begin in its place: it is in progress, or takes no pods until it is returned."""
-    return each.record is Record.IN_PROGRESS or (each.record not in UNFINISHED | DONE and _is_held(each.node))
+    return each.record is Record.IN_PROGRESS or (each.record in SET_ASIDE and _is_held(each.node))
 
 
 def _is_to_delete(drain: NodeDrain, each: NodeDecision) -> bool:

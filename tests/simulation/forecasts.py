@@ -184,12 +184,18 @@ class Forecasts(Rule):
         if facts.uid in self._maintained and is_deleted(deed.object):
             # Now it is terminated: the answers about its maintenance were true until here.
             self._maintained.discard(facts.uid)
-            said = self._open.pop(facts.uid, ())
-            self.counts.never += sum(isinstance(answer, Never) for _, answer in said)
+            self._forget(facts.uid)
+        if deed.new is None and deed.request is None and self.seen.stage.pods_on(facts.name):
+            self._forget(facts.uid)  # another client has removed it before its drain was over
         is_written = deed.request is not None and condition(deed.new, names.DRAINED).get("status") == names.TRUE
         if deed.new is None or is_written:  # what a kubelet writes there is no word of ours
             for at, answer in self._open.pop(facts.uid, ()):
                 self._judge(facts.name, at, answer, self.seen.unix)
+
+    def _forget(self, uid: str) -> None:
+        """What was said of a node was true until now, and is not judged by what comes."""
+        said = self._open.pop(uid, ())
+        self.counts.never += sum(isinstance(answer, Never) for _, answer in said)
 
     def end(self, calm: bool) -> None:
         for uid, answers in self._open.items():

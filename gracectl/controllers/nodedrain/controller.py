@@ -45,6 +45,7 @@ from gracectl.policy.disruption import Hold
 from gracectl.policy.explain import listed
 from gracectl.policy.nodedrain import (
     LONGEST_CANCEL_SECONDS,
+    SET_ASIDE,
     UNFINISHED,
     CampaignDecision,
     NodeDecision,
@@ -156,7 +157,7 @@ class NodeDrainController:
         else:
             self._decisions.pop(name, None)
             self._turns.release(campaign)
-            requeue = None
+            requeue = await self._return_late(campaign)
         drain = campaign.drain
         if drain.deletion_timestamp is not None:
             return await self._let_go(campaign) or requeue
@@ -166,6 +167,15 @@ class NodeDrainController:
                 return Requeue(left)
             await delete(self._context.client, NODE_DRAINS, drain)
         return requeue
+
+    async def _return_late(self, campaign: Campaign) -> Requeue | None:
+        """Return nodes that a process with an older state of a finished campaign has begun."""
+        if campaign.drain.completion_time is None:
+            return None
+        decision = decide(campaign.drain, self._views.of(campaign), None, self._context.clock.now())
+        await self._act(campaign, decision)
+        tries = [each.next_try - self._context.clock.monotonic() for each in campaign.failures.values()]
+        return Requeue(max(min(tries), 0.001)) if tries else None
 
     async def _fix_scope(self, campaign: Campaign) -> None:
         """Fix the nodes, and record them, before any of them begins."""
@@ -415,8 +425,15 @@ class NodeDrainController:
     def node_reconciled(self, name: str) -> None:
         """The node controller has reconciled this node."""
         for campaign in self._campaigns.values():
-            if campaign.is_active and name in campaign.names:
+            if name in campaign.names and (campaign.is_active or self._has_late(campaign, name)):
                 self._wake(campaign)
+
+    def _has_late(self, campaign: Campaign, name: str) -> bool:
+        """Whether a node that was set aside is begun."""
+        node = self._cluster.node(name)
+        if node is None or not campaign.drives(node):
+            return False
+        return campaign.records.get(f"{name}/{node.uid}") in SET_ASIDE
 
     def _wake(self, campaign: Campaign) -> None:
         """Look at a campaign now, or at a large one a little later: a look takes time for each of its nodes."""

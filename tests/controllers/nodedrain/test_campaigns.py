@@ -225,6 +225,24 @@ async def test_skip_sets_an_undrainable_node_aside_and_the_campaign_completes(or
         assert entry["message"].startswith("never drained: pod shop/fixed: ")
 
 
+def is_begun(stage: Stage, name: str) -> bool:
+    node = stage.node(name) or {}
+    return names.NODE_DRAIN in node["metadata"].get("annotations", {}) or "unschedulable" in node["spec"]
+
+
+async def test_a_node_that_is_begun_after_the_end_is_returned() -> None:
+    """By a process that had an older state of the campaign."""
+    async with staged(*FOUR, settings=FAST, objects=NEVER, **OLD) as stage, stage.settled():
+        await create_campaign(stage, onUndrainable="Skip", **POOL)
+        await until_complete(stage)
+        found = campaign(stage)
+        assert found is not None
+        begun = {names.NODE_DRAIN: f"c/{found['metadata']['uid']}", names.KEEP_DRAINED: format_time(stage.clock.now())}
+        await stage.patch_node("n1", {"metadata": {"annotations": begun}, "spec": {"unschedulable": True}})
+        await until_campaign(stage, lambda: not is_begun(stage, "n1"), 10)
+        assert counts(stage) == {"total": 4, "done": 3, "terminated": 3, "skipped": 1}
+
+
 async def test_a_skipped_node_is_tried_again_at_the_end() -> None:
     async with staged(*FOUR, settings=FAST, objects=NEVER, **OLD) as stage, stage.settled():
         await create_campaign(stage, onUndrainable="Skip", order="ByName", **POOL)

@@ -38,10 +38,15 @@ TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 OF_CHANCE: Final = frozenset(
-    {EventReason.DRAIN_BLOCKED, EventReason.STEP_FAILING, EventReason.TERMINATION_GRACE_PERIOD_EXPIRED}
+    {
+        EventReason.DRAIN_BLOCKED,
+        EventReason.NODE_DRAIN_BLOCKED,
+        EventReason.STEP_FAILING,
+        EventReason.TERMINATION_GRACE_PERIOD_EXPIRED,
+    }
 )
-"""Reasons of Events that are not compared. The first two are about how long nothing has moved, and each process counts
-its own time; the last is about pods that are there at the deadline, at which the grace of a pod ends as well."""
+"""Reasons of Events that are not compared. The first three are about how long nothing has moved, and each process
+counts its own time; the last is about pods that are there at the deadline, at which the grace of a pod ends as well."""
 INSTANT: Final = 0.1
 """Events of the so many seconds around a kill are not promised: they are written once, by the process that has done
 what they tell of, and that is dead."""

@@ -45,12 +45,13 @@ claims, it goes on with what people do until it is over."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """`options`: of the cluster."""
+    """`options`: of the cluster. `of_chance`: reasons of Events that depend on when something was seen."""
 
     name: str
     play: Play
     settings: Settings
     options: Mapping[str, Any]
+    of_chance: frozenset[str] = frozenset()
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -68,9 +69,10 @@ CATALOGUE: Final[dict[str, Story]] = {}
 def story(
     *,
     settings: Settings | None = None,
+    of_chance: frozenset[str] = frozenset(),
     **options: Any,
 ) -> Callable[[Play], Play]:
-    """Put a story into the catalogue, under the name of its function. `options`: of the cluster."""
+    """Put a story into the catalogue, under the name of its function. See Story."""
 
     def put(play: Play) -> Play:
         name = play.__name__.replace("_", " ")
@@ -80,6 +82,7 @@ def story(
             play=play,
             settings=settings or the_settings(),
             options=whole,
+            of_chance=of_chance,
         )
         return play
 
@@ -115,7 +118,9 @@ async def run(told: Story, reaches: Callable[[Point], bool]) -> Run:
         overtaken = invariants.seen.pods.get(sieve.overtaken)
         allowed = f"pod {overtaken.name} was evicted 2 times" if overtaken else "nothing"
         broken = [each for each in invariants.check_end(calm=False) if not each.endswith(allowed)]
-        return Run(ending_of(stage, names, broken, sieve.killed_at), sieve.writes, sieve.events)
+        ending = ending_of(stage, names, broken, sieve.killed_at)
+        events = {key: at for key, at in ending.events.items() if key[1] not in told.of_chance}
+        return Run(msgspec.structs.replace(ending, events=events), sieve.writes, sieve.events)
 
 
 async def _control(stage: Stage, sieve: SieveTransport, over: anyio.Event) -> None:
