@@ -30,7 +30,7 @@ from gracectl.policy.confirmation import confirmed
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.observations import ObservationLog
 from simulation.contract import condition, is_deleted
-from simulation.observer import Observer, Rule, ThingFacts
+from simulation.observer import Observer, PodFacts, Rule, ThingFacts
 
 OFTEN, SELDOM, MANY = 1.0, 15.0, 16
 """Seconds between two forecasts: at first, and after so many of them."""
@@ -179,6 +179,12 @@ class Forecasts(Rule):
                 self._open.setdefault(uid, []).append((now, node.drained))
                 if node.draining.view.is_maintenance:
                     self._maintained.add(uid)
+
+    def pod(self, deed: Deed, facts: PodFacts) -> None:
+        if deed.old is None or deed.new is None or deed.request is not None:
+            return
+        if deed.old["metadata"].get("annotations") != deed.new["metadata"].get("annotations"):
+            self.disturb("edit pod")  # also by a story that has no history
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
         if facts.uid in self._maintained and is_deleted(deed.object):
