@@ -181,12 +181,17 @@ class Forecasts(Rule):
                     self._maintained.add(uid)
 
     def pod(self, deed: Deed, facts: PodFacts) -> None:
+        self._annotated(deed)
+
+    def _annotated(self, deed: Deed) -> None:
+        """Also by a story that has no history."""
         if deed.old is None or deed.new is None or deed.request is not None:
             return
         if deed.old["metadata"].get("annotations") != deed.new["metadata"].get("annotations"):
-            self.disturb("edit pod")  # also by a story that has no history
+            self.disturb("edit annotations")
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
+        self._annotated(deed)
         if facts.uid in self._maintained and is_deleted(deed.object):
             # Now it is terminated: the answers about its maintenance were true until here.
             self._maintained.discard(facts.uid)
