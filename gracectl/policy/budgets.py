@@ -120,7 +120,7 @@ def evictions_in_flight(budget: PodDisruptionBudget) -> int:
 
 
 def missing_pods(budget: PodDisruptionBudget) -> int:
-    """How many of its expected pods a budget lacks, those included whose evictions its status has not counted."""
+    """Number of expected pods that a budget lacks, including evicted pods that its status still counts."""
     return max(budget.expected_pods - budget.current_healthy + evictions_in_flight(budget), 0)
 
 

@@ -34,7 +34,7 @@ def is_due(pod: Pod, now: float) -> bool:
 
 
 def stalled(beginning: Beginning, replacement_seconds: float, observed: Observations) -> dict[BudgetKey, str]:
-    """The stalled budgets, and for each what is unknown; empty where the status of the budget says it.
+    """Find the stalled budgets. Values: what is unknown, in words; empty if the status of the budget says it.
 
     `replacement_seconds`: maximum seconds until a replacement is Ready, unless others were observed to take longer.
     """

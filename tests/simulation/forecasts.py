@@ -143,9 +143,8 @@ class Forecasts(Rule):
     def disturb(self, act: str) -> None:
         """The history does something: nothing that was said before is judged by what comes."""
         if act not in INNOCENT:
-            said = (answer for answers in self._open.values() for _, answer in answers)
-            self.counts.never += sum(isinstance(answer, Never) for answer in said)  # it was true until now
-            self._open.clear()
+            for uid in tuple(self._open):
+                self._forget(uid)
         if act in LASTING:
             self._until = max(self._until, self.seen.now + LASTING[act])
 
